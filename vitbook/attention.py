@@ -1,0 +1,104 @@
+"""Scaled dot-product attention as pure functions, with nothing to learn.
+
+Symbols: T_q queries, T_k keys and as many values; queries and keys are d wide, values d_v wide. Every function takes
+any number of leading dimensions (a batch, heads), written `...`, which broadcast.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def attention_scores(q: Tensor, k: Tensor) -> Tensor:
+    """How well each query matches each key: QKᵀ/√d. (..., T_q, d), (..., T_k, d) → (..., T_q, T_k).
+
+    Vaswani et al. 2017, section 3.2.1. For independent entries of mean 0 and variance 1, q·k has variance d;
+    dividing by √d brings it back to 1 whatever the width.
+    """
+    return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
+
+
+def attention_weights(scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Softmax over the keys, so that each query's row sums to 1. (..., T_q, T_k) → (..., T_q, T_k).
+
+    mask: boolean, broadcastable to the scores; True where a query may look. A query that may look nowhere gets a row of
+    zeros, as in torch's fused kernel.
+    """
+    if mask is None:
+        return scores.softmax(dim=-1)
+    weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, dropout_p: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """softmax(QKᵀ/√d)V, step by step. (..., T_q, d), (..., T_k, d), (..., T_k, d_v) → (..., T_q, d_v), (..., T_q, T_k).
+
+    Vaswani et al. 2017, Eq. 1. Returns the output and the weights that made it, as they were before dropout.
+
+    mask: boolean, broadcastable to (..., T_q, T_k); True where a query may look.
+    dropout_p: probability with which each weight is set to zero, the others growing by 1/(1 − p). It is applied
+        whenever it is not 0: a module passes 0 in evaluation.
+
+    Raises ValueError where the shapes do not fit or the mask is not boolean.
+    """
+    check_attention_inputs(q, k, v, mask)
+    weights = attention_weights(attention_scores(q, k), mask)
+    return F.dropout(weights, dropout_p) @ v, weights
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, dropout_p: float = 0.0) -> Tensor:
+    """The output of `attention` from torch's fused kernel, which never stores the (..., T_q, T_k) weights.
+
+    Same arguments, same errors and, to rounding, the same output and gradients as `attention`.
+    """
+    check_attention_inputs(q, k, v, mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
+
+
+def gaussian_attention(q: Tensor, k: Tensor, v: Tensor, bandwidth: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Attention pooling with a Gaussian kernel: f(q) = Σᵢ α(q, kᵢ)vᵢ with α ∝ exp(−‖q − kᵢ‖²/2σ²), σ the bandwidth.
+
+    (..., T_q, d), (..., T_k, d), (..., T_k, d_v) → (..., T_q, d_v), (..., T_q, T_k). Nadaraya and Watson, 1964.
+
+    Raises ValueError where the shapes do not fit or the bandwidth is not positive.
+    """
+    check_attention_inputs(q, k, v)
+    if bandwidth <= 0:
+        raise ValueError(f"bandwidth must be positive, got {bandwidth}")
+    squared_distances = (q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(dim=-1)
+    weights = attention_weights(-squared_distances / (2 * bandwidth**2))
+    return weights @ v, weights
+
+
+def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
+    """Raise ValueError, with what was expected and what came, unless q, k, v and mask fit together."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim < 2:
+            raise ValueError(f"{name} must have shape (..., tokens, width), got {tuple(x.shape)}")
+    if q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"queries and keys must be equally wide, got d = {q.shape[-1]} for q and {k.shape[-1]} for k")
+    if q.shape[-1] == 0 or k.shape[-2] == 0:
+        raise ValueError(f"attention needs at least one key of width at least 1, got k of shape {tuple(k.shape)}")
+    if k.shape[-2] != v.shape[-2]:
+        raise ValueError(f"each key needs one value, got {k.shape[-2]} keys and {v.shape[-2]} values")
+    leading = [x.shape[:-2] for x in (q, k, v)]
+    try:
+        batch = torch.broadcast_shapes(*leading)
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(shape)) for shape in leading)
+        raise ValueError(f"the leading dimensions of q, k and v must broadcast, got {shapes}") from None
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask must be boolean, True where a query may look, got {mask.dtype}")
+    expected = (*batch, q.shape[-2], k.shape[-2])
+    try:
+        fits = torch.broadcast_shapes(mask.shape, expected) == torch.Size(expected)
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(f"mask must broadcast to (..., T_q, T_k) = {expected}, got {tuple(mask.shape)}")

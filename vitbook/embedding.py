@@ -1,0 +1,196 @@
+"""Equation 1: z₀ = [x_class; x_p¹E; …; x_pᴺE] + E_pos. The class token, the patches, their positions.
+
+A grid is (rows, columns) of patches, N = rows · columns; T = N + 1 with a class token, N without.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitbook.patches import HybridEmbedding, PatchEmbedding, grid_size
+from vitbook.transformer import sincos_positions
+
+Grid = tuple[int, int]
+
+
+class ImageEmbedding(nn.Module):
+    """Equation 1 of Dosovitskiy et al. 2021. (B, C, H, W) → (B, T, D).
+
+    patch_embed: makes the N patch tokens; image_size: (height, width) in pixels; dim: width D.
+    class_token: whether a learned token is put in front; positions: one of `POSITIONS`; dropout: on the sum.
+
+    Raises ValueError for pictures of another size than image_size (see `resize`) and for unknown positions.
+    """
+
+    def __init__(
+        self,
+        patch_embed: PatchEmbedding | HybridEmbedding,
+        image_size: tuple[int, int],
+        dim: int,
+        class_token: bool = True,
+        positions: str = "learned",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if positions not in POSITIONS:
+            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, got {positions!r}")
+        self.image_size = image_size
+        self.patch_embed = patch_embed
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
+        self.positions = POSITIONS[positions](self.grid, dim, num_prefix_tokens=int(class_token))
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def grid(self) -> Grid:
+        """Rows and columns of patches."""
+        return grid_size(self.image_size, self.patch_embed.patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.patch_embed(images)  # (B, N, D)
+        if tuple(images.shape[2:]) != self.image_size:
+            expected, got = (f"{height}×{width}" for height, width in (self.image_size, images.shape[2:]))
+            raise ValueError(f"images must be {expected}, as the positions are, got {got}: resize one or the other")
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)  # (B, N + 1, D)
+        return self.dropout(x + self.positions())
+
+    def resize(self, image_size: tuple[int, int]) -> None:
+        """Make the positions fit pictures of another (height, width), in place."""
+        self.positions.resize(grid_size(image_size, self.patch_embed.patch_size))
+        self.image_size = image_size
+
+
+class LearnedPositions(nn.Module):
+    """One learned vector for each token, numbered along the rows: 1-D, the paper's choice. → (1, T, D).
+
+    Nothing says which numbers are neighbours; training finds out (Dosovitskiy et al. 2021, Figure 7).
+    """
+
+    def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
+        super().__init__()
+        self.grid, self.num_prefix_tokens = grid, num_prefix_tokens
+        self.pos_embed = nn.Parameter(torch.empty(1, num_prefix_tokens + grid[0] * grid[1], dim).normal_(std=0.02))
+
+    def forward(self) -> Tensor:
+        return self.pos_embed
+
+    @torch.no_grad()
+    def resize(self, grid: Grid) -> None:
+        resized = resize_positions(self.pos_embed, self.grid, grid, self.num_prefix_tokens)
+        self.grid, self.pos_embed = grid, nn.Parameter(resized)
+
+
+class LearnedPositions2D(nn.Module):
+    """A learned vector for each row beside one for each column, D/2 wide each. → (1, T, D).
+
+    Dosovitskiy et al. 2021, appendix D.4. The class token has no place in the grid: its row is zero.
+    """
+
+    def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
+        super().__init__()
+        if dim % 2:
+            raise ValueError(f"rows and columns share the width: dim must be even, got {dim}")
+        self.num_prefix_tokens = num_prefix_tokens
+        self.rows = nn.Parameter(torch.empty(1, grid[0], dim // 2).normal_(std=0.02))
+        self.columns = nn.Parameter(torch.empty(1, grid[1], dim // 2).normal_(std=0.02))
+
+    def forward(self) -> Tensor:
+        height, width = self.rows.shape[1], self.columns.shape[1]
+        rows = self.rows.unsqueeze(2).expand(-1, -1, width, -1)
+        columns = self.columns.unsqueeze(1).expand(-1, height, -1, -1)
+        table = torch.cat([rows, columns], dim=-1).flatten(1, 2)  # (1, N, D)
+        return F.pad(table, (0, 0, self.num_prefix_tokens, 0))
+
+    @torch.no_grad()
+    def resize(self, grid: Grid) -> None:
+        def stretch(table: Tensor, length: int) -> Tensor:
+            return F.interpolate(table.mT, size=length, mode="linear").mT.contiguous()
+
+        self.rows = nn.Parameter(stretch(self.rows, grid[0]))
+        self.columns = nn.Parameter(stretch(self.columns, grid[1]))
+
+
+class SinCosPositions2D(nn.Module):
+    """A fixed code: sin-cos of the row beside sin-cos of the column, D/2 wide each. → (1, T, D).
+
+    Nothing to learn, so nothing to resize. The class token has no place in the grid: its row is zero. He et al. 2022
+    (masked autoencoders), Beyer et al. 2022 ("Better plain ViT baselines for ImageNet-1k").
+    """
+
+    def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
+        super().__init__()
+        self.dim, self.num_prefix_tokens = dim, num_prefix_tokens
+        self.register_buffer("pos_embed", self.table(grid), persistent=False)
+
+    def forward(self) -> Tensor:
+        return self.pos_embed
+
+    def resize(self, grid: Grid) -> None:
+        self.pos_embed = self.table(grid).to(self.pos_embed)
+
+    def table(self, grid: Grid) -> Tensor:
+        return F.pad(sincos_positions_2d(grid, self.dim), (0, 0, self.num_prefix_tokens, 0)).unsqueeze(0)
+
+
+class NoPositions(nn.Module):
+    """A bag of patches: the model cannot tell one order from another. → (1, 1, 1) zero."""
+
+    def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
+        super().__init__()
+        self.register_buffer("zero", torch.zeros(1, 1, 1), persistent=False)
+
+    def forward(self) -> Tensor:
+        return self.zero
+
+    def resize(self, grid: Grid) -> None:
+        pass
+
+
+POSITIONS = {
+    "learned": LearnedPositions,
+    "learned_2d": LearnedPositions2D,
+    "sincos_2d": SinCosPositions2D,
+    "none": NoPositions,
+}
+
+
+def sincos_positions_2d(grid: Grid, dim: int) -> Tensor:
+    """Sin-cos of each patch's row, beside sin-cos of its column. → (N, D), row by row.
+
+    Raises ValueError where dim is not divisible by 4.
+    """
+    if dim % 4:
+        raise ValueError(f"sin and cos of row and column: dim must be divisible by 4, got {dim}")
+    rows, columns = sincos_positions(grid[0], dim // 2), sincos_positions(grid[1], dim // 2)
+    return torch.cat([rows.repeat_interleave(grid[1], dim=0), columns.repeat(grid[0], 1)], dim=-1)
+
+
+def resize_positions(
+    pos_embed: Tensor,
+    old_grid: Grid,
+    new_grid: Grid,
+    num_prefix_tokens: int = 1,
+    mode: str = "bicubic",
+    align_corners: bool = False,
+    antialias: bool = True,
+) -> Tensor:
+    """Learned positions for another grid of patches, interpolated like a picture. (1, T, D) → (1, T', D).
+
+    Dosovitskiy et al. 2021, section 3.2. The first num_prefix_tokens rows (the class token) stay as they are; the same
+    grid gives the same numbers back. Interpolation is torch's: the default is timm's choice; Google's own code is
+    mode="bilinear", align_corners=True, antialias=False.
+
+    Raises ValueError where pos_embed does not have the shape that old_grid and num_prefix_tokens make.
+    """
+    tokens = num_prefix_tokens + old_grid[0] * old_grid[1]
+    if pos_embed.ndim != 3 or pos_embed.shape[:2] != (1, tokens):
+        expected = f"(1, {num_prefix_tokens} + {old_grid[0]}·{old_grid[1]}, D)"
+        raise ValueError(f"pos_embed must have shape {expected}, got {tuple(pos_embed.shape)}")
+    if min(new_grid) < 1:
+        raise ValueError(f"new_grid must have at least one row and one column, got {new_grid}")
+    if tuple(old_grid) == tuple(new_grid):
+        return pos_embed.clone()
+    prefix, table = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
+    picture = table.unflatten(1, old_grid).permute(0, 3, 1, 2)  # (1, D, rows, columns)
+    picture = F.interpolate(picture, size=new_grid, mode=mode, align_corners=align_corners, antialias=antialias)
+    return torch.cat([prefix, picture.flatten(2).transpose(1, 2)], dim=1)

@@ -1,0 +1,106 @@
+"""Pictures to patches, and patches to tokens: the E of Equation 1.
+
+H is always height and W width. A picture is cut row by row, left to right, into N = HW/P² patches of P×P pixels; inside
+a patch the numbers run channel, row, column: (C, P, P) flattened, the order of a convolution's weight.
+"""
+
+from einops import rearrange
+from torch import Tensor, nn
+
+
+def patchify(images: Tensor, patch_size: int) -> Tensor:
+    """Cut pictures into flattened patches. (B, C, H, W) → (B, N, P²C).
+
+    Dosovitskiy et al. 2021, section 3.1. Raises ValueError where the patch does not divide height and width.
+    """
+    check_images(images, patch_size=patch_size)
+    return rearrange(images, "b c (h p) (w q) -> b (h w) (c p q)", p=patch_size, q=patch_size)
+
+
+def unpatchify(patches: Tensor, patch_size: int, image_size: tuple[int, int]) -> Tensor:
+    """Lay flattened patches back into pictures of height and width image_size. (B, N, P²C) → (B, C, H, W).
+
+    The inverse of `patchify`. Raises ValueError where number or width of the patches does not fit.
+    """
+    if patches.ndim != 3:
+        raise ValueError(f"patches must have shape (B, N, P²C), got {tuple(patches.shape)}")
+    rows, columns = grid_size(image_size, patch_size)
+    if patches.shape[1] != rows * columns:
+        raise ValueError(
+            f"a {image_size[0]}×{image_size[1]} picture has {rows}·{columns} = {rows * columns} patches "
+            f"of size {patch_size}, got {patches.shape[1]}"
+        )
+    if patches.shape[2] % patch_size**2:
+        raise ValueError(f"a patch of size {patch_size} has {patch_size**2}·C numbers, got {patches.shape[2]}")
+    return rearrange(patches, "b (h w) (c p q) -> b c (h p) (w q)", h=rows, w=columns, p=patch_size, q=patch_size)
+
+
+class PatchEmbedding(nn.Module):
+    """One linear map from each patch to a token: x_p E. (B, C, H, W) → (B, N, D).
+
+    Dosovitskiy et al. 2021, Eq. 1. A convolution whose kernel and stride are the patch size: the same numbers as
+    `patchify` followed by a Linear with the weight flattened to (D, CP²), in one kernel.
+
+    patch_size: P in pixels; channels: C; dim: width D. Raises ValueError for pictures of another form.
+    """
+
+    def __init__(self, patch_size: int, channels: int, dim: int):
+        super().__init__()
+        if patch_size < 1:
+            raise ValueError(f"patch_size must be at least 1, got {patch_size}")
+        self.patch_size = patch_size
+        self.proj = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
+
+    def forward(self, images: Tensor) -> Tensor:
+        check_images(images, self.proj.in_channels, self.patch_size)
+        return self.proj(images).flatten(2).transpose(1, 2)
+
+
+class HybridEmbedding(nn.Module):
+    """Patches of a CNN's feature map instead of the picture: the hybrid. (B, C, H, W) → (B, N, D).
+
+    Dosovitskiy et al. 2021, section 3.1, "Hybrid Architecture". With patch_size 1 each place of the map is a token.
+
+    stem: any module (B, C, H, W) → (B, F, H/s, W/s); stem_channels: F; stem_stride: s; patch_size: side in map places.
+    Raises ValueError for pictures that s · patch_size does not divide.
+    """
+
+    def __init__(self, stem: nn.Module, stem_channels: int, stem_stride: int, dim: int, patch_size: int = 1):
+        super().__init__()
+        self.stem = stem
+        self.patch_size = stem_stride * patch_size  # in pixels, as seen from outside
+        self.patch_embed = PatchEmbedding(patch_size, stem_channels, dim)
+
+    def forward(self, images: Tensor) -> Tensor:
+        check_images(images, patch_size=self.patch_size)
+        return self.patch_embed(self.stem(images))
+
+
+def conv_stem(channels: int, widths: tuple[int, ...]) -> nn.Sequential:
+    """A small CNN for `HybridEmbedding`: one 3×3 convolution of stride 2 for each width, so s = 2^len(widths).
+
+    (B, C, H, W) → (B, widths[-1], H/s, W/s). Differs: the paper's hybrid uses a modified ResNet-50; this is the stem of
+    Xiao et al. 2021, "Early Convolutions Help Transformers See Better", small enough to train in a page.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip((channels, *widths), widths, strict=False):
+        convolution = nn.Conv2d(inputs, outputs, kernel_size=3, stride=2, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def grid_size(image_size: tuple[int, int], patch_size: int) -> tuple[int, int]:
+    """Rows and columns of patches in a picture of (height, width). Raises ValueError where the patch does not fit."""
+    height, width = image_size
+    if min(height, width) < 1 or height % patch_size or width % patch_size:
+        raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
+    return height // patch_size, width // patch_size
+
+
+def check_images(images: Tensor, channels: int | None = None, patch_size: int = 1) -> None:
+    """Raise ValueError unless images has shape (B, C, H, W), that many channels and sizes the patch divides."""
+    if images.ndim != 4:
+        raise ValueError(f"images must have shape (B, C, H, W), got {tuple(images.shape)}")
+    if channels is not None and images.shape[1] != channels:
+        raise ValueError(f"images must have {channels} channels, got {images.shape[1]} in {tuple(images.shape)}")
+    grid_size(tuple(images.shape[2:]), patch_size)

@@ -1,0 +1,189 @@
+"""Tensors in, matplotlib Axes out: the book's figures. The only module that imports matplotlib."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+# Okabe and Ito 2008: told apart by colour-blind readers, on white and in grey
+COLOURS = {
+    "blue": "#0072B2",
+    "orange": "#E69F00",
+    "green": "#009E73",
+    "vermilion": "#D55E00",
+    "purple": "#CC79A7",
+    "sky": "#56B4E9",
+    "black": "#000000",
+}
+WIDTH = 6.0  # inches: a column's width on a desk, and still legible at the width of a phone
+ATTENTION_MAP = "viridis"  # for weights, 0 to 1
+SIGNED_MAP = "RdBu_r"  # for numbers of either sign, white at 0
+
+
+def use_book_style() -> None:
+    """Set matplotlib up as the book's figures are: sharp, on white, large enough for a phone."""
+    plt.rcParams.update(
+        {
+            "figure.figsize": (WIDTH, 3.4),
+            "figure.dpi": 160,
+            "figure.constrained_layout.use": True,
+            "figure.facecolor": "white",
+            "font.size": 11,
+            "axes.titlesize": 11,
+            "axes.prop_cycle": plt.cycler(color=list(COLOURS.values())),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": False,
+            "lines.linewidth": 2,
+            "legend.frameon": False,
+            "image.interpolation": "nearest",
+        }
+    )
+
+
+def show_matrix(
+    matrix: Tensor,
+    ax: Axes | None = None,
+    *,
+    title: str = "",
+    rows: str = "",
+    columns: str = "",
+    row_labels: Sequence[str] | None = None,
+    column_labels: Sequence[str] | None = None,
+    decimals: int | None = 2,
+    limits: tuple[float, float] = (0.0, 1.0),
+    colours: str = ATTENTION_MAP,
+) -> Axes:
+    """A matrix as coloured cells with its numbers in them. (rows, columns) → Axes.
+
+    rows, columns: what the two axes count; decimals: of the printed numbers, None for none;
+    limits: the values at the two ends of the colour scale, which is the same whatever the matrix.
+    """
+    matrix = matrix.detach().float().cpu()
+    if matrix.ndim != 2:
+        raise ValueError(f"matrix must have shape (rows, columns), got {tuple(matrix.shape)}")
+    ax = ax or plt.subplots()[1]
+    image = ax.imshow(matrix, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
+    if decimals is not None:
+        for i, row in enumerate(matrix.tolist()):
+            for j, value in enumerate(row):
+                red, green, blue, _ = image.cmap(image.norm(value))
+                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+                ink = "white" if dark else "black"
+                ax.text(j, i, f"{value:.{decimals}f}", ha="center", va="center", color=ink, fontsize=9)
+    label_ticks(ax, row_labels, column_labels)
+    ax.set(title=title, xlabel=columns, ylabel=rows)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    return ax
+
+
+def label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Sequence[str] | None) -> None:
+    """Name each row and column of a matrix; few enough are numbered, many are left to matplotlib."""
+    rows, columns = ax.images[0].get_array().shape[:2]
+    if row_labels is not None or rows <= 16:
+        ax.set_yticks(range(rows), row_labels or range(rows))
+    if column_labels is not None or columns <= 16:
+        ax.set_xticks(range(columns), column_labels or range(columns))
+
+
+def show_picture(picture: Tensor, ax: Axes | None = None, *, title: str = "") -> Axes:
+    """A picture without axes. uint8 (C, H, W), 0 to 255, or float, 0 to 1; C is 1 or 3."""
+    if picture.ndim != 3 or picture.shape[0] not in (1, 3):
+        raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
+    ax = ax or plt.subplots()[1]
+    white = 255 if picture.dtype == torch.uint8 else 1.0
+    pixels = picture.detach().cpu().permute(1, 2, 0)
+    ax.imshow(pixels.squeeze(-1), cmap="gray", vmin=0, vmax=white)
+    ax.set_title(title)
+    ax.axis("off")
+    return ax
+
+
+def show_pictures(pictures: Sequence[Tensor] | Tensor, titles: Sequence[str] = (), *, columns: int = 8) -> list[Axes]:
+    """Pictures in rows, each (C, H, W) as in `show_picture`, with titles where given."""
+    axes = panels(len(pictures), columns)
+    for i, (picture, ax) in enumerate(zip(pictures, axes, strict=True)):
+        show_picture(picture, ax, title=titles[i] if i < len(titles) else "")
+    return axes
+
+
+def show_maps(
+    maps: Sequence[Tensor] | Tensor,
+    titles: Sequence[str] = (),
+    *,
+    columns: int = 4,
+    limits: tuple[float, float] = (0.0, 1.0),
+    colours: str = ATTENTION_MAP,
+    scale: str = "",
+) -> list[Axes]:
+    """Matrices without numbers, side by side on one colour scale, which `scale` names. Each (rows, columns)."""
+    axes = panels(len(maps), columns)
+    for i, (values, ax) in enumerate(zip(maps, axes, strict=True)):
+        title = titles[i] if i < len(titles) else ""
+        show_matrix(values, ax, title=title, decimals=None, limits=limits, colours=colours)
+        ax.set(xticks=[], yticks=[])
+    axes[0].figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label=scale)
+    return axes
+
+
+def panels(count: int, columns: int) -> list[Axes]:
+    """`count` square Axes in rows of `columns`, in one figure of the book's width."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    height = WIDTH / columns * rows * 1.1
+    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False)
+    for ax in axes.flat[count:]:
+        figure.delaxes(ax)
+    return list(axes.flat[:count])
+
+
+def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:
+    """A picture (C, H, W) with the lines along which it is cut into patches; one patch, by its number, is framed."""
+    ax = show_picture(picture, ax)
+    height, width = picture.shape[1:]
+    for y in range(0, height + 1, patch_size):
+        ax.axhline(y - 0.5, color="white", linewidth=0.8)
+    for x in range(0, width + 1, patch_size):
+        ax.axvline(x - 0.5, color="white", linewidth=0.8)
+    if highlight is not None:
+        row, column = divmod(highlight, width // patch_size)
+        corner = (column * patch_size - 0.5, row * patch_size - 0.5)
+        ax.add_patch(Rectangle(corner, patch_size, patch_size, fill=False, color=COLOURS["orange"], linewidth=3))
+    return ax
+
+
+def show_curves(
+    curves: dict[str, Sequence[float]],
+    ax: Axes | None = None,
+    *,
+    x: Sequence[float] | None = None,
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+) -> Axes:
+    """Named curves over a common axis (their index where x is not given), told apart by colour and by line."""
+    ax = ax or plt.subplots()[1]
+    styles = ("-", "--", "-.", ":")
+    for i, (name, values) in enumerate(curves.items()):
+        ax.plot(range(len(values)) if x is None else x, values, styles[i % len(styles)], label=name)
+    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    if len(curves) > 1:
+        ax.legend()
+    return ax
+
+
+def show_confusion(counts: Tensor, class_names: Sequence[str], ax: Axes | None = None) -> Axes:
+    """How many pictures of each class (row) were taken for which (column), from `Evaluation.confusion`. (K, K)."""
+    ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
+    shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
+    show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colours="Blues")
+    for i, row in enumerate(counts.tolist()):
+        for j, count in enumerate(row):
+            if count:
+                ax.text(j, i, count, ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
+    label_ticks(ax, class_names, class_names)
+    return ax

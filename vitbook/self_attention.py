@@ -1,0 +1,34 @@
+"""Self-attention with one head: queries, keys and values are three views of the same sequence."""
+
+from torch import Tensor, nn
+
+from vitbook.attention import attention
+
+
+class SelfAttention(nn.Module):
+    """Q = XW_Q, K = XW_K, V = XW_V, then softmax(QKᵀ/√D_h)V. (B, T, D) → (B, T, D_h), (B, T, T).
+
+    Vaswani et al. 2017, section 3.2. Each token asks (query), is asked for (key) and gives (value); the three linear
+    maps are all there is to learn. Without positions in X the map is equivariant: permute the tokens, and the outputs
+    are permuted alike.
+
+    dim: width D of the tokens; head_dim: width D_h of queries, keys and values, D if not given.
+    """
+
+    def __init__(self, dim: int, head_dim: int | None = None, bias: bool = True):
+        super().__init__()
+        head_dim = head_dim or dim
+        self.query = nn.Linear(dim, head_dim, bias=bias)
+        self.key = nn.Linear(dim, head_dim, bias=bias)
+        self.value = nn.Linear(dim, head_dim, bias=bias)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Output (B, T, D_h) and weights (B, T, T). mask: boolean, broadcastable to (B, T, T), True = may look."""
+        check_tokens(x, self.query.in_features)
+        return attention(self.query(x), self.key(x), self.value(x), mask)
+
+
+def check_tokens(x: Tensor, dim: int, name: str = "x") -> None:
+    """Raise ValueError unless x has shape (B, T, D) with D = dim."""
+    if x.ndim != 3 or x.shape[-1] != dim:
+        raise ValueError(f"{name} must have shape (B, T, D) with D = {dim}, got {tuple(x.shape)}")
