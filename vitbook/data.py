@@ -1,16 +1,18 @@
-"""Pictures to learn from: scikit-learn's handwritten digits and two photographs, all of them inside its wheel."""
+"""Pictures to learn from and to look at, all of them at hand without a network."""
 
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import resources
 
 import numpy as np
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits, load_sample_image
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-PHOTOGRAPHS = ("china", "flower")
+PHOTOGRAPHS = ("china", "flower", "portrait")
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,17 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
 
 
 def photograph(name: str) -> Tensor:
-    """One of the two photographs that come with scikit-learn (CC BY 2.0): "china" or "flower". uint8 (3, 427, 640).
+    """One of three photographs, by name. uint8 (3, H, W).
 
-    "china": the Summer Palace in Beijing, © Rob Hulatt; "flower": a dahlia, © dany13.
+    "china", 427×640: the Summer Palace in Beijing, © Rob Hulatt, CC BY 2.0; "flower", 427×640: a dahlia, © dany13,
+    CC BY 2.0; both come with scikit-learn. "portrait", 224×224: the astronaut Eileen Collins, NASA, public domain.
     Raises ValueError for another name.
     """
     if name not in PHOTOGRAPHS:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
-    return torch.from_numpy(load_sample_image(f"{name}.jpg").copy()).permute(2, 0, 1).contiguous()
+    if name == "portrait":
+        with resources.files("vitbook").joinpath("assets/portrait.jpg").open("rb") as file:
+            pixels = np.asarray(Image.open(file).convert("RGB"))
+    else:
+        pixels = load_sample_image(f"{name}.jpg")
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1).contiguous()

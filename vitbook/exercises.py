@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from vitbook import embedding, encoder, multihead, patches, self_attention, training, transformer, vit  # noqa: F401
+from vitbook.attention import attention
+
 
 @dataclass(frozen=True)
 class Exercise:
@@ -22,9 +25,6 @@ class Exercise:
     reference: Callable | float
     hint: str
     inputs: Callable[[torch.Generator], list[tuple]] = field(default=lambda generator: [()])
-
-
-EXERCISES: dict[str, Exercise] = {}
 
 
 def check(name: str, attempt) -> None:
@@ -78,3 +78,43 @@ def describe(value) -> str:
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Standard normal float64 numbers of the given shape, fresh from `generator`."""
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def some_mask(generator: torch.Generator, queries: int, keys: int) -> Tensor:
+    """A random boolean mask (queries, keys) in which every query may look at one key at least."""
+    mask = torch.rand(queries, keys, generator=generator) < 0.6
+    mask[:, 0] = True
+    return mask
+
+
+EXERCISES: dict[str, Exercise] = {
+    # chapters/01_attention
+    "attention.weights": Exercise(
+        lambda scores: scores.softmax(dim=-1),
+        "subtract each row's maximum before the exponential, and divide by the sum over the keys, the last axis.",
+        lambda g: [(normal(g, 2, 3, 5),), (1000 * normal(g, 4, 7),)],
+    ),
+    "attention.predict": Exercise(2 / 5, "the exponentials of the four scores are 1, 1, 1 and 2."),
+    "attention.masked": Exercise(
+        lambda q, k, v, mask: attention(q, k, v, mask)[0],
+        "divide by √d, hide with −∞ where the mask is False, softmax over the keys, multiply with v.",
+        lambda g: [
+            (normal(g, t, d), normal(g, s, d), normal(g, s, w), some_mask(g, t, s))
+            for t, s, d, w in ((3, 5, 4, 2), (2, 6, 9, 7))
+        ],
+    ),
+    # chapters/02_scale
+    # chapters/03_self_attention
+    # chapters/04_multihead
+    # chapters/05_transformer
+    # chapters/06_patches
+    # chapters/07_embedding
+    # chapters/08_encoder
+    # chapters/09_vit
+    # chapters/10_training
+}

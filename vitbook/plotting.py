@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import torch
+from IPython import get_ipython
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
+from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
 # Okabe and Ito 2008: told apart by colour-blind readers, on white and in grey
@@ -42,6 +44,8 @@ def use_book_style() -> None:
             "image.interpolation": "nearest",
         }
     )
+    if get_ipython() is not None:  # notebooks crop figures unless told not to; uncropped, all are equally wide
+        InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}
 
 
 def show_matrix(
@@ -65,7 +69,9 @@ def show_matrix(
     matrix = matrix.detach().float().cpu()
     if matrix.ndim != 2:
         raise ValueError(f"matrix must have shape (rows, columns), got {tuple(matrix.shape)}")
-    ax = ax or plt.subplots()[1]
+    if ax is None:
+        rows_high = min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)
+        ax = plt.subplots(figsize=(WIDTH, rows_high))[1]
     image = ax.imshow(matrix, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
     if decimals is not None:
         for i, row in enumerate(matrix.tolist()):

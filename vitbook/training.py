@@ -1,7 +1,7 @@
 """Training, bare: which weights decay, how fast to learn when, one epoch, and how good it got. For any nn.Module."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -47,15 +47,19 @@ def train_epoch(
     schedule: torch.optim.lr_scheduler.LRScheduler | None = None,
     clip_norm: float = 1.0,
     label_smoothing: float = 0.0,
+    augment: Callable[[Tensor], Tensor] | None = None,
 ) -> float:
     """Show every batch to the model once, one optimiser step each. Returns the mean loss in nats per picture.
 
     schedule: stepped after every batch; clip_norm: gradients longer than this are shortened to it;
-    label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016).
+    label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016); augment: changes the
+    pictures of each batch, (B, C, H, W) → (B, C, H, W).
     """
     model.train()
     total, count = 0.0, 0
     for images, labels in on_device_of(model, batches):
+        if augment is not None:
+            images = augment(images)
         loss = F.cross_entropy(model(images), labels, label_smoothing=label_smoothing)
         optimizer.zero_grad()
         loss.backward()
