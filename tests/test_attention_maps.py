@@ -1,0 +1,282 @@
+"""Recording attention, and what is measured on it, against closed forms and loops."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitbook.attention_maps import (
+    attention_distance,
+    attention_entropy,
+    gradient_weighted_attention,
+    only_patches,
+    patch_filters,
+    patch_map,
+    position_similarity,
+    recorded_attention,
+    rollout,
+)
+from vitbook.vit import VisionTransformer, ViTConfig
+
+L, B, H = 3, 2, 4  # blocks, pictures, heads
+GRID, PATCH = (2, 3), 5
+TOKENS = 1 + GRID[0] * GRID[1]
+
+
+def small_vit(**changes) -> VisionTransformer:
+    settings = dict(
+        image_size=(8, 12), patch_size=4, channels=3, num_classes=5, dim=24, depth=3, num_heads=4, mlp_dim=48
+    )
+    model = VisionTransformer(ViTConfig(**settings | changes))
+    torch.nn.init.normal_(model.head.weight)
+    return model
+
+
+def random_weights(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(L, B, H, TOKENS, TOKENS, dtype=dtype).mul(3).softmax(dim=-1)
+
+
+# Recording
+
+
+@pytest.mark.parametrize("class_token", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_recording_gives_every_blocks_weights_and_leaves_the_output_alone(class_token, training):
+    model = small_vit(class_token=class_token, pool="class" if class_token else "mean").double().train(training)
+    images = torch.randn(B, 3, 8, 12, dtype=torch.float64)
+    plain = model(images)
+    with recorded_attention(model) as weights:
+        assert_close(model(images), plain)
+    assert [tuple(w.shape) for w in weights] == [(B, H, 6 + class_token, 6 + class_token)] * 3
+    assert_close(torch.stack(weights).sum(dim=-1), torch.ones(3, B, H, 6 + class_token, dtype=torch.float64))
+
+
+def test_the_recorded_weights_are_those_that_made_each_blocks_output():
+    model = small_vit().double()
+    images = torch.randn(B, 3, 8, 12, dtype=torch.float64)
+    with recorded_attention(model) as weights:
+        model(images)
+    z = model.embedding(images)
+    for block, recorded in zip(model.encoder.blocks, weights, strict=True):
+        assert_close(block.attn.attend(block.norm1(z))[1], recorded)
+        z = block(z)
+
+
+def test_recording_keeps_the_latest_call():
+    model = small_vit()
+    first, second = torch.randn(2, B, 3, 8, 12)
+    with recorded_attention(model) as weights:
+        model(first)
+        model(second)
+        twice = torch.stack(weights)
+    with recorded_attention(model) as weights:
+        model(second)
+    assert_close(twice, torch.stack(weights), rtol=0, atol=0)
+
+
+def test_recording_works_under_autocast():
+    model = small_vit()
+    images = torch.randn(B, 3, 8, 12)
+    with torch.autocast("cpu", torch.bfloat16), recorded_attention(model) as weights:
+        recorded = model(images)
+    assert recorded.dtype == torch.bfloat16 and len(weights) == 3
+    assert_close(recorded.float(), model(images), rtol=0.1, atol=0.2)
+
+
+def test_nothing_is_left_behind_also_when_the_body_raises():
+    model = small_vit()
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    with pytest.raises(RuntimeError, match="in the body"), recorded_attention(model):
+        raise RuntimeError("in the body")
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+
+
+def test_nested_recordings_and_models_without_attention_are_refused():
+    model = small_vit()
+    with recorded_attention(model), pytest.raises(ValueError, match="already"), recorded_attention(model):
+        pass
+    with (
+        pytest.raises(ValueError, match="Linear has no MultiHeadSelfAttention"),
+        recorded_attention(torch.nn.Linear(2, 3)),
+    ):
+        pass
+
+
+# Rollout
+
+
+def rollout_by_loops(weights, residual=True):
+    rolled = [[[float(i == j) for j in range(TOKENS)] for i in range(TOKENS)] for _ in range(B)]
+    for block in weights.tolist():
+        for picture in range(B):
+            mixed = [
+                [sum(block[picture][head][i][j] for head in range(H)) / H for j in range(TOKENS)] for i in range(TOKENS)
+            ]
+            if residual:
+                mixed = [[0.5 * mixed[i][j] + 0.5 * (i == j) for j in range(TOKENS)] for i in range(TOKENS)]
+            below = rolled[picture]
+            rolled[picture] = [
+                [sum(mixed[i][k] * below[k][j] for k in range(TOKENS)) for j in range(TOKENS)] for i in range(TOKENS)
+            ]
+    return torch.tensor(rolled, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_rollout_is_the_product_over_blocks_written_as_loops(residual):
+    weights = random_weights()
+    assert_close(rollout(weights, residual=residual), rollout_by_loops(weights, residual))
+
+
+@pytest.mark.parametrize("heads", ["mean", "max", "min"])
+@pytest.mark.parametrize("discard", [0.0, 0.5, 0.95])
+def test_rollout_rows_sum_to_one(heads, discard):
+    rows = rollout(random_weights(), heads=heads, discard=discard).sum(dim=-1)
+    assert_close(rows, torch.ones(B, TOKENS, dtype=torch.float64))
+
+
+def test_rollout_of_a_picture_does_not_depend_on_the_others():
+    weights = random_weights()
+    for discard in (0.0, 0.7):
+        alone = rollout(weights[:, 1:], discard=discard)
+        assert_close(rollout(weights, discard=discard)[1:], alone)
+
+
+def test_each_option_of_rollout_has_an_effect():
+    weights = random_weights()
+    variants = [rollout(weights, **kw) for kw in ({}, {"heads": "max"}, {"heads": "min"}, {"residual": False})]
+    variants.append(rollout(weights, discard=0.5))
+    for i, one in enumerate(variants):
+        for other in variants[:i]:
+            assert not torch.allclose(one, other)
+
+
+def test_rollout_refuses_what_it_cannot_roll():
+    weights = random_weights()
+    with pytest.raises(ValueError, match=r"\(L, B, h, T, T\), got \(2, 4, 7, 7\)"):
+        rollout(weights[0])
+    with pytest.raises(ValueError, match="mean, max, min, got 'median'"):
+        rollout(weights, heads="median")
+    with pytest.raises(ValueError, match="below 1, got 1"):
+        rollout(weights, discard=1)
+
+
+# Gradient-weighted attention
+
+
+def test_gradient_weighted_attention_is_the_sum_over_paths_written_as_loops():
+    model = small_vit().double()
+    images = torch.randn(B, 3, 8, 12, dtype=torch.float64)
+    with recorded_attention(model) as weights:
+        score = model(images)[:, 2]
+    gradients = torch.autograd.grad(score.sum(), weights, retain_graph=True)
+    expected = torch.eye(7, dtype=torch.float64).repeat(B, 1, 1)
+    for w, g in zip(weights, gradients, strict=True):
+        for picture in range(B):
+            influence = sum((w[picture, head] * g[picture, head]).relu() for head in range(H)) / H
+            expected[picture] += influence.detach() @ expected[picture]
+    assert_close(gradient_weighted_attention(weights, score), expected)
+
+
+def test_gradient_weighted_attention_depends_on_the_class():
+    model = small_vit()
+    with recorded_attention(model) as weights:
+        scores = model(torch.randn(B, 3, 8, 12))
+    maps = []
+    for k in (0, 1):
+        with recorded_attention(model) as weights:
+            scores = model(torch.ones(B, 3, 8, 12))
+        maps.append(gradient_weighted_attention(weights, scores[:, k]))
+    assert not torch.allclose(*maps)
+    with pytest.raises(ValueError, match=r"\(B,\) = \(2,\), one for each picture, got \(2, 5\)"):
+        gradient_weighted_attention(weights, scores)
+
+
+# Distance and entropy
+
+
+@pytest.mark.parametrize(
+    ("grid", "patch_size", "expected"),
+    [((14, 14), 16, 116.492), ((7, 7), 32, 115.503), ((16, 16), 14, 116.565), ((8, 8), 4, 16.546)],
+)
+def test_uniform_attention_looks_as_far_as_the_closed_form_says(grid, patch_size, expected):
+    patches = grid[0] * grid[1]
+    uniform = torch.full((1, 1, 1, patches, patches), 1 / patches)
+    assert attention_distance(uniform, grid, patch_size, num_prefix_tokens=0).item() == pytest.approx(
+        expected, abs=5e-4
+    )
+
+
+def test_attention_to_itself_has_distance_zero():
+    itself = torch.eye(TOKENS).expand(L, B, H, -1, -1)
+    assert_close(attention_distance(itself, GRID, PATCH), torch.zeros(L, H))
+
+
+def test_attention_distance_is_the_mean_written_as_loops():
+    weights = random_weights()
+    expected = torch.zeros(L, H, dtype=torch.float64)
+    places = [(row, column) for row in range(GRID[0]) for column in range(GRID[1])]
+    for block in range(L):
+        for head in range(H):
+            for picture in range(B):
+                for i, (y, x) in enumerate(places):
+                    row = weights[block, picture, head, 1 + i, 1:]
+                    for share, (v, u) in zip(row / row.sum(), places, strict=True):
+                        expected[block, head] += share * PATCH * math.hypot(y - v, x - u) / (B * len(places))
+    assert_close(attention_distance(weights, GRID, PATCH), expected)
+
+
+def test_the_class_token_does_not_count_towards_distance():
+    weights = random_weights()
+    changed = weights.clone()
+    changed[..., 0, :] = changed[..., 0, :].flip(-1)  # as a query
+    changed[..., 1:, :] *= 0.5
+    changed[..., 1:, 0] += 0.5  # as a key
+    assert_close(attention_distance(changed, GRID, PATCH), attention_distance(weights, GRID, PATCH))
+
+
+def test_entropy_runs_from_one_token_alone_to_all_alike():
+    assert_close(attention_entropy(torch.eye(TOKENS).expand(L, B, H, -1, -1)), torch.zeros(L, H))
+    uniform = torch.full((L, B, H, TOKENS, TOKENS), 1 / TOKENS)
+    assert_close(attention_entropy(uniform), torch.full((L, H), math.log(TOKENS)))
+
+
+# Maps, positions, filters
+
+
+def test_patch_map_lays_a_row_out_as_the_picture_lies():
+    weights = random_weights()
+    maps = patch_map(weights, GRID, query=4)
+    assert maps.shape == (L, B, H, *GRID)
+    assert maps[1, 0, 2, 1, 2] == weights[1, 0, 2, 4, 1 + 1 * GRID[1] + 2]
+    with pytest.raises(ValueError, match="one of 7 tokens, got 7"):
+        patch_map(weights, GRID, query=7)
+    with pytest.raises(ValueError, match="1 \\+ 3·3 = 10 tokens expected, got 7"):
+        patch_map(weights, (3, 3))
+
+
+def test_the_weights_among_patches_sum_to_one_again():
+    among = only_patches(random_weights(), GRID)
+    assert_close(among.sum(dim=-1), torch.ones(L, B, H, TOKENS - 1, dtype=torch.float64))
+
+
+def test_position_similarity_is_one_with_itself_and_blind_to_length():
+    table = torch.randn(1, TOKENS, 12, dtype=torch.float64)
+    similarity = position_similarity(table, GRID)
+    assert_close(similarity.flatten(1).diagonal(), torch.ones(TOKENS - 1, dtype=torch.float64))
+    assert_close(position_similarity(table * torch.rand(1, TOKENS, 1, dtype=torch.float64).add(0.1), GRID), similarity)
+    a, b = table[0, 1], table[0, 6]
+    assert_close(similarity[0, 1, 2], a @ b / (a.norm() * b.norm()))
+
+
+def test_patch_filters_find_the_directions_in_which_filters_differ():
+    first, second = torch.linalg.qr(torch.randn(3 * 4 * 4, 2, dtype=torch.float64))[0].T
+    amounts = torch.randn(50, 2, dtype=torch.float64) * torch.tensor([5.0, 1.0])
+    amounts = torch.linalg.qr(amounts - amounts.mean(dim=0))[0] * torch.tensor([5.0, 1.0])
+    weight = (amounts @ torch.stack([first, second]) + 0.3).view(50, 3, 4, 4)
+    filters, shares = patch_filters(weight, 2)
+    assert filters.shape == (2, 3, 4, 4)
+    assert_close((filters.flatten(1) @ torch.stack([first, second]).T).abs(), torch.eye(2, dtype=torch.float64))
+    assert_close(shares, torch.tensor([25 / 26, 1 / 26], dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"1 … 48, got 49"):
+        patch_filters(weight, 49)
