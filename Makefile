@@ -1,0 +1,56 @@
+# One command each; every one does its own set-up first. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+CHAPTERS ?= $(sort $(wildcard chapters/*.ipynb))
+PORT ?= 8000
+
+# Two processes of one thread each: quick on small machines, and sums do not depend on the number of cores.
+WORKERS ?= 2
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup book test notebooks serve clean
+
+help:  ## Show this list
+	@echo "Vision Transformers, Step by Step"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(STAMP)  ## Create .venv with the pinned environment (the other commands do this by themselves)
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "The book needs Python 3.11 or newer; '$(PYTHON)' is: $$($(PYTHON) --version 2>&1 || true)"; \
+		echo "Install a newer one, or name it:  make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "This Python cannot create virtual environments (module venv or ensurepip is missing)."; \
+		echo "On Debian or Ubuntu:  sudo apt install python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+book: $(STAMP)  ## Build the site in _build/html; every warning is an error
+	$(BIN)/jupyter-book build . -W -n --keep-going
+	@echo "Open _build/html/index.html in a browser, or run: make serve"
+
+test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and compare its stored outputs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) tests
+ifneq ($(CHAPTERS),)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
+endif
+
+notebooks: $(STAMP)  ## Re-execute chapters and store their outputs; some only: CHAPTERS="chapters/01_attention.ipynb"
+	$(BIN)/python tools/notebooks.py execute $(CHAPTERS)
+
+serve: $(STAMP)  ## Show the built site on http://localhost:8000
+	@test -f _build/html/index.html || $(MAKE) book
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+
+clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
+	rm -rf _build .pytest_cache .ruff_cache build *.egg-info
+	find vitbook tests tools _ext -name __pycache__ -type d -prune -exec rm -rf {} +

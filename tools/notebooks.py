@@ -1,0 +1,260 @@
+"""The one tool for the chapters' notebooks: stamp the generated cells, execute, normalise, check.
+
+    python tools/notebooks.py execute [chapters/01_attention.ipynb …]   run from top to bottom and store the outputs
+    python tools/notebooks.py stamp [paths]                             refresh the generated cells, keep the outputs
+    python tools/notebooks.py check [paths]                             exit 1 if `stamp` would change a file
+
+Without paths, every chapter. Executing twice gives the same bytes: one kernel per chapter, started with this very
+interpreter, without the user's IPython and matplotlib settings, and everything that varies between runs removed.
+"""
+
+import argparse
+import importlib.util
+import os
+import sys
+import tempfile
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+
+import nbformat
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parent.parent
+BRANCH = "main"
+CELL_TIMEOUT = 300  # seconds; a chapter has to run through in 90
+
+GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub show them
+NOTEBOOK_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+COLAB_METADATA = ("accelerator", "colab")
+
+
+@cache
+def repository_url() -> str:
+    """The public address, from the one place that holds it: [project.urls] in pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return project["urls"]["Repository"].rstrip("/")
+
+
+def badge_source(name: str) -> str:
+    """The first cell of the chapter in file `name`: a badge that opens the chapter in Colab."""
+    colab = "https://colab.research.google.com"
+    repository = repository_url().removeprefix("https://github.com/")
+    page = f"{colab}/github/{repository}/blob/{BRANCH}/chapters/{name}"
+    return f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"
+
+
+def install_source() -> str:
+    """The third cell of every chapter: install the package where it is missing."""
+    return (
+        "# Installs the book's package where it is missing, as on Colab; elsewhere this does nothing.\n"
+        "import importlib.util\n"
+        "\n"
+        'if importlib.util.find_spec("vitbook") is None:\n'
+        f"    %pip install -q git+{repository_url()}"
+    )
+
+
+def is_generated(cell: NotebookNode) -> bool:
+    """Whether a cell is one of the two that `stamp` writes, in this version or an older one."""
+    if cell.metadata.get("tags") != GENERATED:
+        return False
+    return "colab-badge.svg" in cell.source or "pip install" in cell.source
+
+
+def stamp(notebook: NotebookNode, name: str) -> None:
+    """Put the badge before the title and the install cell after it; replace older versions of both."""
+    cells = [cell for cell in notebook.cells if not is_generated(cell)]
+    old_code = [cell for cell in notebook.cells if is_generated(cell) and cell.cell_type == "code"]
+    if not cells or cells[0].cell_type != "markdown" or not cells[0].source.startswith("# "):
+        raise ValueError(f"{name}: the first cell has to be Markdown that begins with '# Title'")
+    badge = nbformat.v4.new_markdown_cell(badge_source(name), metadata={"tags": list(GENERATED)})
+    # An install cell that has been run keeps its place in the execution counts.
+    install = old_code[0] if old_code else nbformat.v4.new_code_cell(metadata={"tags": list(GENERATED)})
+    install.source = install_source()
+    notebook.cells = [badge, cells[0], install, *cells[1:]]
+
+
+def merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """Join consecutive pieces of one stream: how a kernel cuts printed text depends on its timing."""
+    merged: list[NotebookNode] = []
+    for output in outputs:
+        last = merged[-1] if merged else None
+        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
+            last.text += output.text
+        else:
+            merged.append(output)
+    return merged
+
+
+def normalise_output(output: NotebookNode) -> None:
+    """Keep of an output's metadata the size of an image alone."""
+    if "metadata" in output:
+        sizes = {
+            mime: {key: value for key, value in values.items() if key in ("height", "width")}
+            for mime, values in output.metadata.items()
+            if isinstance(values, dict)
+        }
+        output.metadata = nbformat.from_dict({mime: size for mime, size in sizes.items() if size})
+    output.pop("transient", None)
+
+
+def normalise(notebook: NotebookNode) -> None:
+    """Remove what differs from one machine or run to the next; the order of execution stays visible."""
+    kept = {key: notebook.metadata[key] for key in COLAB_METADATA if key in notebook.metadata}
+    notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA | kept)
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    for index, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{index:02d}"
+        cell.source = cell.source.strip("\n")
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in ("mystnb", "tags") and v})
+        cell.pop("attachments", None)
+        if cell.cell_type == "code":
+            cell.outputs = merge_streams(cell.outputs)
+            for output in cell.outputs:
+                normalise_output(output)
+        else:
+            cell.pop("outputs", None)
+            cell.pop("execution_count", None)
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def to_text(notebook: NotebookNode) -> str:
+    """The notebook as the text of its file: keys sorted, one trailing newline."""
+    nbformat.validate(notebook)
+    return nbformat.writes(notebook).rstrip("\n") + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file in one step, so that an interrupted run leaves the old one whole."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8", newline="\n")
+    os.replace(part, path)
+
+
+def stamped_text(path: Path) -> str:
+    """What `stamp` makes of a file, without executing it."""
+    notebook = read(path)
+    stamp(notebook, path.name)
+    normalise(notebook)
+    return to_text(notebook)
+
+
+class RunningInterpreter(KernelSpecManager):
+    """Knows one kernel: the interpreter that runs this file, whatever kernels the user has installed."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
+        return KernelSpec(argv=argv, display_name="Python 3", language="python")
+
+
+def kernel_environment(folder: str) -> dict[str, str]:
+    """The environment of a kernel: no settings of the user's, of the terminal's or of the locale."""
+    personal = ("IPYTHON", "JUPYTER", "MPL", "MATPLOTLIB", "LC_", "LANG", "PYTHONSTARTUP", "PYTHONWARNINGS")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(personal)}
+    environment |= {
+        "COLUMNS": "80",
+        "IPYTHONDIR": folder,
+        "JUPYTER_CONFIG_DIR": folder,
+        "LC_ALL": "C.UTF-8",
+        "LINES": "24",
+        "PYTHONHASHSEED": "0",
+    }
+    # The settings that matplotlib itself ships win over the user's; its font cache may stay where it is.
+    matplotlib = importlib.util.find_spec("matplotlib")
+    if matplotlib is not None and matplotlib.origin is not None:
+        environment["MATPLOTLIBRC"] = str(Path(matplotlib.origin).parent / "mpl-data" / "matplotlibrc")
+    # One thread per chapter: sums do not depend on the number of cores, and several chapters run side by side.
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment.setdefault(variable, "1")
+    return environment
+
+
+def execute(path: Path) -> str | None:
+    """Run a chapter in its folder and store its outputs. Returns what went wrong; the old file stays then."""
+    try:
+        notebook = read(path)
+        stamp(notebook, path.name)
+    except (OSError, ValueError, nbformat.reader.NotJSONError) as error:
+        return f"{path}: {error}"
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(
+            notebook,
+            km=AsyncKernelManager(kernel_spec_manager=RunningInterpreter()),
+            timeout=CELL_TIMEOUT,
+            resources={"metadata": {"path": str(path.resolve().parent)}},
+            record_timing=False,
+        )
+        try:
+            client.execute(env=kernel_environment(folder))
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            return f"{path}: {describe(error, notebook)}"
+    normalise(notebook)
+    write(path, to_text(notebook))
+    return None
+
+
+def describe(error: Exception, notebook: NotebookNode) -> str:
+    """A failure with the source of its cell: the last one that was started."""
+    if isinstance(error, CellExecutionError):
+        return f"a cell failed\n{error}"
+    started = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    unfinished = [cell for cell in started if cell.execution_count is None]
+    source = unfinished[0].source if unfinished else started[-1].source
+    return f"a cell did not finish\n------------------\n{source}\n------------------\n{error}"
+
+
+def run_execute(paths: list[Path], jobs: int) -> int:
+    """Execute chapters, several at once; report each as it ends."""
+    failures = 0
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        for path, failure in zip(paths, pool.map(execute, paths), strict=True):
+            print(failure or f"{path}: executed", flush=True)
+            failures += failure is not None
+    return int(failures > 0)
+
+
+def run_stamp(paths: list[Path], check_only: bool) -> int:
+    """Refresh the generated cells, or only tell which files that would change."""
+    stale = 0
+    for path in paths:
+        text = stamped_text(path)
+        if text == path.read_text(encoding="utf-8"):
+            continue
+        stale += 1
+        if check_only:
+            print(f"{path}: run  python tools/notebooks.py stamp {path}")
+        else:
+            write(path, text)
+            print(f"{path}: stamped")
+    return int(check_only and stale > 0)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True, metavar="execute | stamp | check")
+    executing = commands.add_parser("execute", help="run chapters and store their outputs")
+    executing.add_argument("--jobs", "-j", type=int, default=min(2, os.cpu_count() or 1), help="chapters at once")
+    executing.set_defaults(command=lambda options: run_execute(options.paths, options.jobs))
+    for name, check_only in (("stamp", False), ("check", True)):
+        stamping = commands.add_parser(name, help=f"{name} the generated cells and the metadata")
+        stamping.set_defaults(command=partial(lambda check_only, o: run_stamp(o.paths, check_only), check_only))
+    for command in commands.choices.values():
+        command.add_argument("paths", nargs="*", type=Path, default=sorted((ROOT / "chapters").glob("*.ipynb")))
+    options = parser.parse_args(arguments)
+    return options.command(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
