@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from vitbook.multihead import MultiHeadSelfAttention
 
-LAYER_NORM_EPS = 1e-6  # of Google's code and of every library since; torch's own default is 1e-5
+LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
 
 
 class MLP(nn.Module):

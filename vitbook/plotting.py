@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import torch
 from IPython import get_ipython
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
@@ -158,7 +159,9 @@ def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *,
     if highlight is not None:
         row, column = divmod(highlight, width // patch_size)
         corner = (column * patch_size - 0.5, row * patch_size - 0.5)
-        ax.add_patch(Rectangle(corner, patch_size, patch_size, fill=False, color=COLOURS["orange"], linewidth=3))
+        outline = [patheffects.withStroke(linewidth=5, foreground="black")]  # seen on any colour
+        frame = dict(fill=False, color=COLOURS["orange"], linewidth=2.5, path_effects=outline)
+        ax.add_patch(Rectangle(corner, patch_size, patch_size, **frame))
     return ax
 
 
