@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.self_attention import check_tokens
 
 LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
 
@@ -54,6 +55,7 @@ class EncoderBlock(nn.Module):
         self.mlp = MLP(dim, mlp_dim, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_tokens(x, self.mlp.fc1.in_features)
         x = self.attn(self.norm1(x)) + x  # Eq. 2
         x = self.mlp(self.norm2(x)) + x  # Eq. 3
         return x

@@ -6,6 +6,7 @@ with the reference on fresh inputs, or with the answer where a number is asked f
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 
 import torch
@@ -33,22 +34,33 @@ def check(name: str, attempt) -> None:
     """Say whether the attempt at exercise `name` is right, and if not, where it first differs.
 
     attempt: a function, or a number (None for not attempted). An exception inside the attempt is passed on as it is, at
-    the reader's own line. Raises ValueError for an unknown name.
+    the reader's own line, with a note of what the function was tried on. Raises ValueError for an unknown name.
     """
     if name not in EXERCISES:
         raise ValueError(f"unknown exercise {name!r}; there are {', '.join(EXERCISES)}")
     exercise = EXERCISES[name]
     if not callable(exercise.reference):
-        print(f"{name}: {verdict_on_value(attempt, exercise.reference, exercise.hint)}")
+        print(f"{name}: {verdict_on_number(attempt, exercise.reference, exercise.hint)}")
+        return
+    if attempt is None or attempt is ...:
+        print(f"{name}: {NOT_ATTEMPTED}")
+        return
+    if not callable(attempt):
+        print(f"{name}: not yet: expected a function, got {describe(attempt)}. Hint: {exercise.hint}")
         return
     fresh = torch.Generator()
     fresh.seed()  # other numbers at every call; the global generator stays as it is
     for arguments in exercise.inputs(fresh):
-        got, expected = attempt(*arguments), exercise.reference(*arguments)
-        verdict = verdict_on_value(got, expected, exercise.hint)
+        tried = f"tried on: {', '.join(describe(argument) for argument in arguments)}"
+        expected = exercise.reference(*deepcopy(arguments))
+        try:
+            got = attempt(*deepcopy(arguments))  # it may change what it is given
+        except Exception as error:
+            error.add_note(f"{name}, {tried}\nHint: {exercise.hint}")
+            raise
+        verdict = verdict_on_result(got, expected, exercise.hint)
         if verdict != RIGHT:
-            shapes = ", ".join(describe(argument) for argument in arguments)
-            print(f"{name}: {verdict}" + (f"\n  tried on: {shapes}" if got is not None else ""))
+            print(f"{name}: {verdict}" + (f"\n  {tried}" if verdict != NOT_ATTEMPTED else ""))
             return
     print(f"{name}: {RIGHT}")
 
@@ -57,8 +69,22 @@ RIGHT = "right."
 NOT_ATTEMPTED = "not attempted yet."
 
 
-def verdict_on_value(got, expected, hint: str) -> str:
-    """One sentence on a value: right, not attempted, or what was expected and what came."""
+def verdict_on_number(got, expected: float, hint: str) -> str:
+    """One sentence on a predicted number, which does not give the answer away."""
+    if got is None or got is ...:
+        return NOT_ATTEMPTED
+    try:
+        got = float(got)
+    except (TypeError, ValueError, RuntimeError):
+        return f"not yet: expected a number, got {describe(got)}."
+    if not math.isclose(got, expected, rel_tol=1e-3 if isinstance(expected, float) else 0.0):
+        direction = "too small" if got < expected else "too large" if got > expected else "no number"
+        return f"not yet: {got:,.10g} is {direction}. Hint: {hint}"
+    return RIGHT
+
+
+def verdict_on_result(got, expected, hint: str) -> str:
+    """One sentence on a function's result: right, not attempted, or what was expected and what came."""
     if got is None or got is ...:
         return NOT_ATTEMPTED
     try:
@@ -69,7 +95,7 @@ def verdict_on_value(got, expected, hint: str) -> str:
         return f"not yet: expected shape {tuple(expected.shape)}, got {tuple(got.shape)}. Hint: {hint}"
     if not torch.allclose(got, expected, rtol=1e-6, atol=1e-8):
         worst = (got - expected).abs().nan_to_num(torch.inf).argmax()
-        numbers = f"expected {expected.flatten()[worst]:.6g}, got {got.flatten()[worst]:.6g}"
+        numbers = f"expected {expected.flatten()[worst]:.10g}, got {got.flatten()[worst]:.10g}"
         where = f" at {tuple(int(i) for i in torch.unravel_index(worst, got.shape))}" if got.ndim else ""
         return f"not yet: {numbers}{where}. Hint: {hint}"
     return RIGHT
@@ -124,14 +150,17 @@ EXERCISES: dict[str, Exercise] = {
         "subtract each row's maximum before the exponential, and divide by the sum over the keys, the last axis.",
         lambda g: [(normal(g, 2, 3, 5),), (1000 * normal(g, 4, 7),)],
     ),
-    "attention.predict": Exercise(2 / 5, "the exponentials of the four scores are 1, 1, 1 and 2."),
+    "attention.predict": Exercise(2 / 5, "exponentiate the four scores first; e to the power of ln 2 is round."),
     "attention.masked": Exercise(
         lambda q, k, v, mask: attention(q, k, v, mask)[0],
         "divide by √d, hide with −∞ where the mask is False, softmax over the keys, multiply with v.",
-        lambda g: [
-            (normal(g, t, d), normal(g, s, d), normal(g, s, w), some_mask(g, t, s))
-            for t, s, d, w in ((3, 5, 4, 2), (2, 6, 9, 7))
-        ],
+        lambda g: (
+            [
+                (normal(g, t, d), normal(g, s, d), normal(g, s, w), some_mask(g, t, s))
+                for t, s, d, w in ((3, 5, 4, 2), (2, 6, 9, 7))
+            ]
+            + [(normal(g, 2, 3, 4), normal(g, 2, 5, 4), normal(g, 2, 5, 6), some_mask(g, 3, 5))]
+        ),
     ),
     # chapters/02_scale
     "scale.jacobian": Exercise(
