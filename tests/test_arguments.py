@@ -14,6 +14,7 @@ from vitbook import (
     embedding,
     encoder,
     multihead,
+    names,
     patches,
     self_attention,
     training,
@@ -110,7 +111,7 @@ TABLE = {
         images(),
     ),
     vit.create_vit: (dict(name="vit_digits"), dict(name="vit_fashion"), torch.randn(B, 1, 8, 8)),
-    vit.nearest: (dict(word="cat", known=["cap"]), dict(word="dog", known=["car"])),
+    names.unknown: (dict(kind="cat", name="cat", known=["cap"]), dict(kind="dog", name="dog", known=["car"])),
     augment.random_affine: (
         dict(images=images(), degrees=0.0, shift=0.0, scale=0.0),
         dict(images=images(), degrees=20.0, shift=0.2, scale=0.2),

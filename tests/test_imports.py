@@ -25,7 +25,7 @@ ORDER = [
     "exercises",
 ]
 # Beside the model: these know nothing of it.
-BESIDE = ["data", "augment", "training", "plotting", "runtime", "source"]
+BESIDE = ["names", "data", "augment", "training", "plotting", "runtime", "source"]
 # The command line may call everything, and nothing calls it.
 ABOVE = ["cli", "__main__"]
 

@@ -224,7 +224,7 @@ def test_one_batch_of_digits_is_learned_below_a_hundredth():
     [
         (lambda: create_vit("vit_b16"), "unknown model 'vit_b16', did you mean 'vit_b_16'"),
         (lambda: create_vit("vit_tiny_16"), "unknown model 'vit_tiny_16', did you mean 'vit_ti_16'"),
-        (lambda: create_vit("resnet"), "unknown model 'resnet'; there are vit_ti_16, .*vit_cifar"),
+        (lambda: create_vit("resnet"), "unknown model 'resnet'. There are vit_ti_16, .*vit_cifar"),
         (lambda: create_vit("vit_digits", num_class=3), "unknown field 'num_class', did you mean 'num_classes'"),
         (lambda: create_vit("vit_digits", num_heads=5), "dim 64 is not divisible by num_heads 5"),
         (lambda: create_vit("vit_b_16", image_size=(224, 230)), "image 224×230 is not divisible by patch size 16"),

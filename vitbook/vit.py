@@ -1,6 +1,5 @@
 """Equation 4 and the whole model: y = LN(z_L⁰), and a linear head. The table of sizes."""
 
-import difflib
 import math
 from dataclasses import dataclass, fields, replace
 
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
+from vitbook.names import unknown
 from vitbook.patches import PatchEmbedding, grid_size
 
 POOLS = ("class", "mean")
@@ -155,16 +155,9 @@ def create_vit(name: str, **changes) -> VisionTransformer:
     image_size=(224, 320). Raises ValueError for an unknown name or field, with the nearest one.
     """
     if name not in CONFIGS:
-        raise ValueError(f"unknown model {name!r}{nearest(name, CONFIGS)}; there are {', '.join(CONFIGS)}")
+        raise ValueError(unknown("model", name, CONFIGS))
     known = [field.name for field in fields(ViTConfig)]
     for change in changes:
         if change not in known:
-            raise ValueError(f"unknown field {change!r}{nearest(change, known)}; there are {', '.join(known)}")
+            raise ValueError(unknown("field", change, known))
     return VisionTransformer(replace(CONFIGS[name], **changes))
-
-
-def nearest(word: str, known) -> str:
-    """ ", did you mean …?", or nothing where nothing is near."""
-    plain = word.lower().replace("-", "_").replace("/", "_")
-    matches = difflib.get_close_matches(plain, known, n=1)
-    return f", did you mean {matches[0]!r}?" if matches else ""
