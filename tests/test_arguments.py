@@ -136,7 +136,7 @@ def test_the_table_is_complete():
     }
     public = set()
     for name in (
-        "attention self_attention multihead transformer patches embedding encoder vit augment training"
+        "attention self_attention multihead transformer patches embedding encoder vit augment training names"
     ).split():
         module = importlib.import_module(f"vitbook.{name}")
         own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
