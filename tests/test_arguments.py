@@ -22,12 +22,13 @@ from vitbook import (
     vit,
 )
 
+torch.manual_seed(0)  # what follows is made at import, before any fixture
 PATCHES = patches.PatchEmbedding(P, C, D)
 STEM = patches.conv_stem(C, (6,))
 SOME = torch.arange(T * S).view(T, S) % 3 > 0
 x, memory = torch.randn(B, T, D), torch.randn(B, S, D)
 q, k, v = torch.randn(B, T, 4), torch.randn(B, S, 4), torch.randn(B, S, 6)
-source, target = torch.randint(1, 11, (B, S)), torch.randint(1, 11, (B, T))
+source, target = torch.arange(B * S).view(B, S) % 10 + 1, torch.arange(B * T).view(B, T) % 10 + 1
 heads = dict(dim=D, num_heads=HEADS)
 other_heads = dict(dim=24, num_heads=2)
 inside = heads | dict(mlp_dim=HIDDEN)
