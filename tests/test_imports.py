@@ -25,7 +25,8 @@ ORDER = [
     "exercises",
 ]
 # Beside the model: these know nothing of it.
-BESIDE = ["names", "data", "augment", "training", "plotting", "runtime", "source"]
+BESIDE = ["names", "pictures", "archives", "download", "sources", "data"]
+BESIDE += ["augment", "training", "plotting", "runtime", "source"]
 # The command line may call everything, and nothing calls it.
 ABOVE = ["cli", "__main__"]
 

@@ -1,18 +1,24 @@
-"""Pictures to learn from and to look at, all of them at hand without a network."""
+"""Pictures to learn from and to look at: every data set in one form, from one function."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from sklearn.datasets import load_digits, load_sample_image
 from sklearn.model_selection import train_test_split
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+from vitbook.names import unknown
+from vitbook.pictures import crop_and_scale, read_picture, to_tensor
+from vitbook.sources import SOURCES
 
 PHOTOGRAPHS = ("china", "flower", "portrait")
+LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def select(self, chosen: np.ndarray) -> "Split":
+        """The pictures for which `chosen`, bool (N,), is True."""
+        index = torch.from_numpy(np.flatnonzero(chosen))
+        return Split(self.images.index_select(0, index), self.labels.index_select(0, index))
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -32,18 +43,32 @@ class Dataset:
 
     name: str
     train: Split
-    test: Split
+    test: Split  # to be used once, at the end
     class_names: tuple[str, ...]
+    validation: Split | None = None  # taken out of the training pictures, to choose by
 
-    @cached_property
+    @property
     def mean(self) -> Tensor:
         """Mean of each channel over the training pictures, in units of white = 1. (C,)"""
-        return (self.train.images.double() / 255).mean(dim=(0, 2, 3)).float()
+        return self.moments[0]
 
-    @cached_property
+    @property
     def std(self) -> Tensor:
         """Standard deviation of each channel over the training pictures, in units of white = 1. (C,)"""
-        return (self.train.images.double() / 255).std(dim=(0, 2, 3), correction=0).float()
+        return self.moments[1]
+
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation, counted once."""
+        return mean_and_std(self.train.images)
+
+    def with_validation(self, fraction: float, seed: int = 0) -> "Dataset":
+        """The same data set with a share of every class of its training pictures set apart; `seed` says which.
+
+        Raises ValueError unless 0 < fraction < 1 and every class has two training pictures at least.
+        """
+        train, validation = split_at_random(self.train, fraction, seed, self.class_names)
+        return replace(self, train=train, validation=validation)
 
     def normalise(self, images: Tensor) -> Tensor:
         """Pictures as a model wants them: each channel with the training set's mean at 0 and its deviation at 1.
@@ -58,8 +83,27 @@ class Dataset:
         shuffle: a new order in each epoch, from `seed`, so that every run sees the same orders. The last batch is as
         large as what is left.
         """
-        pairs = TensorDataset(self.normalise(split.images), split.labels)
-        return DataLoader(pairs, batch_size, shuffle=shuffle, generator=torch.Generator().manual_seed(seed))
+
+        def batch(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+            images, labels = default_collate(pairs)
+            return self.normalise(images), labels
+
+        generator = torch.Generator().manual_seed(seed)
+        pairs = TensorDataset(split.images, split.labels)
+        return DataLoader(pairs, batch_size, shuffle=shuffle, generator=generator, collate_fn=batch)
+
+
+def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each channel, in units of white = 1. uint8 (N, C, H, W) → (C,), (C,).
+
+    How often each of the 256 levels occurs says it all: an exact count, and no picture is turned into floating point.
+    """
+    level = torch.arange(256, dtype=torch.float64) / 255
+    counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(dim=1)])
+    share = counts.double() / counts.sum(dim=1, keepdim=True)  # (C, 256)
+    mean = share @ level
+    variance = (share * (level - mean[:, None]) ** 2).sum(dim=1)
+    return mean.float(), variance.sqrt().float()
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -73,6 +117,66 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
         raise ValueError(f"images must have shape (B, C, H, W) with C = {len(mean)}, got {tuple(images.shape)}")
     mean, std = (channel.to(images.device)[:, None, None] for channel in (mean, std))
     return (images.float() / 255 - mean) / std
+
+
+def split_at_random(split: Split, fraction: float, seed: int, class_names: Sequence[str]) -> tuple[Split, Split]:
+    """The pictures in two parts, the second with that share of every class, and one picture of it at least.
+
+    Which ones depends on `seed` alone; both parts keep the order. Raises ValueError unless 0 < fraction < 1 and every
+    class has two pictures at least.
+    """
+    if not 0 < fraction < 1:
+        raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
+    random = np.random.RandomState(seed)  # numpy promises that its numbers never change
+    labels = split.labels.numpy()
+    apart = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = random.permutation(np.flatnonzero(labels == label))
+        if len(members) < 2:
+            raise ValueError(f"class {class_names[label]!r} has one picture left, which cannot be in two parts")
+        apart[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
+    return split.select(~apart), split.select(apart)
+
+
+def load_dataset(
+    name: str | Path,
+    data_dir: str | Path | None = None,
+    *,
+    validation: float = 0.1,
+    seed: int = 0,
+    image_size: int | None = None,
+    mirrors: Sequence[str] = (),
+    progress: bool = True,
+) -> Dataset:
+    """A data set by name, with pictures to train on, to choose by and to test on.
+
+    name: "digits", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", or a folder of your own pictures with a
+        sub-folder for each class.
+    data_dir: where the data set's files lie already, packed or unpacked. Without it, those that do not come with the
+        package are downloaded once, verified, and kept in `vitbook.download.cache_dir()`.
+    validation: the share of the training pictures that is set apart, 0 for none; `seed` says which. The test pictures
+        are always the same.
+    image_size: for a folder of your own, the side in pixels to which each picture is cropped and scaled; 64 if not
+        given.
+    mirrors: addresses of folders to download from, tried before those that are known; progress: whether to show a bar.
+
+    Raises ValueError for an unknown name (with the nearest) and for files that are not what they should be (with the
+    file, what was expected and what was found); FileNotFoundError where data_dir has them not; ConnectionError where no
+    mirror has them (with what to put where).
+    """
+    folder = Path(data_dir or "", name).expanduser()
+    if image_size is not None and name in ("digits", *SOURCES):
+        raise ValueError(f"image_size is for folders of your own pictures; those of {name} have the size they have")
+    if name == "digits":
+        dataset = digits()
+    elif name in SOURCES:
+        train, test, class_names = SOURCES[name].load(data_dir, mirrors, progress)
+        dataset = Dataset(name, Split(*train), Split(*test), class_names)
+    elif folder.is_dir():
+        dataset = load_folder(folder, 64 if image_size is None else image_size)
+    else:
+        raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of pictures.")
+    return dataset.with_validation(validation, seed) if validation else dataset
 
 
 def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
@@ -91,6 +195,39 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), names)
 
 
+def load_folder(folder: Path, image_size: int = 64, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+    """Your own pictures, of any size and kind: a sub-folder for each class, named like it, with its pictures in it.
+
+    Of each picture the middle square is taken and scaled to image_size pixels. A share of every class, chosen by
+    `seed`, is for testing. Files whose names begin with a dot are passed over.
+
+    Raises ValueError for fewer than two classes, a class of fewer than two pictures, and a file that is no picture.
+    """
+    if image_size < 1:
+        raise ValueError(f"image_size must be at least 1, got {image_size}")
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if len(classes) < 2:
+        raise ValueError(f"{folder} should have a sub-folder for each of two or more classes, has {len(classes)}")
+    images, labels = [], []
+    for label, name in enumerate(classes):
+        files = picture_files(folder / name)
+        if len(files) < 2:
+            raise ValueError(f"{folder / name} should have two pictures at least, has {len(files)}")
+        pictures = (read_picture(file.read_bytes(), str(file)) for file in files)
+        images += [to_tensor(crop_and_scale(picture, image_size, image_size)) for picture in pictures]
+        labels += [label] * len(files)
+    everything = Split(torch.stack(images), torch.tensor(labels))
+    train, test = split_at_random(everything, test_fraction, seed, classes)
+    return Dataset(folder.resolve().name, train, test, tuple(classes))
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """The files in a folder and those below it, sorted, without what systems leave there unasked."""
+    files = (file for file in folder.rglob("*") if file.is_file())
+    ours = (file for file in files if not file.name.startswith(".") and file.name not in LITTER)
+    return sorted(ours, key=Path.as_posix)  # the same order on every system
+
+
 def photograph(name: str) -> Tensor:
     """One of three photographs, by name. uint8 (3, H, W).
 
@@ -101,8 +238,6 @@ def photograph(name: str) -> Tensor:
     if name not in PHOTOGRAPHS:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
     if name == "portrait":
-        with resources.files("vitbook").joinpath("assets/portrait.jpg").open("rb") as file:
-            pixels = np.asarray(Image.open(file).convert("RGB"))
-    else:
-        pixels = load_sample_image(f"{name}.jpg")
-    return torch.from_numpy(pixels.copy()).permute(2, 0, 1).contiguous()
+        file = resources.files("vitbook").joinpath("assets/portrait.jpg")
+        return to_tensor(read_picture(file.read_bytes(), "portrait.jpg"))
+    return to_tensor(load_sample_image(f"{name}.jpg"))
