@@ -25,7 +25,8 @@ ORDER = [
     "exercises",
 ]
 # Beside the model: these know nothing of it.
-BESIDE = ["data", "augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
+BESIDE = ["names", "pictures", "archives", "download", "sources", "data"]
+BESIDE += ["augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
 # The command line may call everything, each of these those before it, and nothing else calls them.
 ABOVE = ["runs", "cli", "__main__"]
 

@@ -48,7 +48,7 @@ class TrainConfig:
     Raises ValueError for a value of the wrong type or out of range.
     """
 
-    epochs: int = 40  # how often every picture is shown
+    epochs: int = 60  # how often every picture is shown
     batch_size: int = 64  # pictures in one step of the optimiser, over all processes
     learning_rate: float = 3e-3  # AdamW's, at its peak
     warmup: float = 0.1  # share of the steps in which the learning rate rises; then it falls to 0 along a cosine
