@@ -100,6 +100,16 @@ def test_predict_takes_pictures_of_any_size_and_kind(trained, tmp_path):
     assert sum(share for _, share in runs.predict(trained, [picture(tmp_path)], top=99)[0]) == pytest.approx(1)
 
 
+def test_predict_sees_colours_in_grey_where_the_model_does(trained, tmp_path):
+    red, green = (Image.open(picture(tmp_path, index)) for index in (0, 1))
+    coloured = Image.merge("RGB", (red, green, Image.new("L", red.size)))
+    coloured.save(tmp_path / "coloured.png")
+    coloured.convert("L").save(tmp_path / "grey.png")
+    one, other = runs.predict(trained, [tmp_path / "coloured.png", tmp_path / "grey.png"])
+    assert one == other
+    assert one != runs.predict(trained, [picture(tmp_path, 0)])[0]
+
+
 def test_summary_counts_parameters(capsys):
     assert main(["summary", "vit_h_14", "--depth", "1"]) == 0
     assert "Total params: 632,045,800" in capsys.readouterr().out

@@ -16,6 +16,7 @@ from pathlib import Path
 import ignite.distributed as idist
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.testing import assert_close
 
@@ -171,9 +172,13 @@ def test_dropout_and_drop_path_follow_the_seed_and_leave_the_callers_random_numb
 
 
 def test_a_batch_in_parts_is_the_batch():
-    whole, parts = (trained(replace(PLAIN, accumulate=accumulate)) for accumulate in (1, 4))
+    whole, parts = some_model(), some_model()
+    one = fit(whole, some_data(), PLAIN, progress=False)
+    other = fit(parts, some_data(), replace(PLAIN, accumulate=4), progress=False)
     assert largest_gap(whole, some_model()) > 5e-3
     assert largest_gap(whole, parts) < 1e-4
+    for mine, theirs in zip(one, other, strict=True):
+        assert without_times(theirs) == pytest.approx(without_times(mine), rel=1e-3)
 
 
 def test_bfloat16_stays_near_float32():
@@ -226,16 +231,15 @@ def test_the_bare_loop_is_imported_without_the_engine():
 
 
 def test_the_models_mode_is_left_as_it_was():
-    assert trained(PLAIN, some_model().eval()).training is False
-    assert trained(PLAIN, some_model().train()).training is True
+    one, other = trained(PLAIN, some_model(dropout=0.3).eval()), trained(PLAIN, some_model(dropout=0.3).train())
+    assert (one.training, other.training) == (False, True)
+    assert same_weights(one, other)
 
 
 # What is written
 
 
 def test_log_and_checkpoints_hold_what_happened(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     model, data = some_model(), some_data()
     history = fit(model, data, PLAIN, tmp_path / "run", progress=False)
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
@@ -328,13 +332,13 @@ class Spoiled(nn.Module):
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
-@pytest.mark.parametrize("checkpoint_steps", [0, 2])
-def test_a_loss_that_is_not_finite_stops_training_and_spoils_no_checkpoint(tmp_path, what, checkpoint_steps):
+@pytest.mark.parametrize(("checkpoint_steps", "spoiled", "saved"), [(0, 5, 3), (2, 5, 4), (2, 4, 2)])
+def test_what_is_not_finite_stops_training_and_spoils_no_checkpoint(tmp_path, what, checkpoint_steps, spoiled, saved):
     config = replace(PLAIN, checkpoint_steps=checkpoint_steps)
-    with pytest.raises(FloatingPointError, match=r"in step 5, epoch 2; the last checkpoint is .*last\.json"):
-        trained(config, Spoiled(5, what), folder=tmp_path)
+    with pytest.raises(FloatingPointError, match=rf"in step {spoiled}, epoch 2; the last checkpoint is .*last\.json"):
+        trained(config, Spoiled(spoiled, what), folder=tmp_path)
     tensors, facts = load_checkpoint(tmp_path / "last.json")
-    assert facts["step"] == (4 if checkpoint_steps else 3)
+    assert facts["step"] == saved
     assert all(tensor.isfinite().all() for tensor in tensors.values())
     assert all(tensor.isfinite().all() for tensor in load_checkpoint(tmp_path / "best.json")[0].values())
 
@@ -431,6 +435,40 @@ def test_a_training_interrupted_at_any_step_ends_as_if_it_had_not_been(tmp_path,
         for name in ("last", "best"):
             ours, theirs = (load_checkpoint(place / f"{name}.json")[0] for place in (folder, tmp_path / "whole"))
             assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def logged_steps(folder: Path) -> list[int]:
+    """The steps at which TensorBoard has a point."""
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return [event.step for event in events.Scalars("train_loss")]
+
+
+def test_an_epoch_that_ended_without_its_record_is_not_taken_for_done(tmp_path, monkeypatch):
+    """The power goes out between the last step of an epoch and the end of its evaluation."""
+    config = replace(RICH, checkpoint_steps=1)
+    whole = fit(some_model(), some_data(), config, tmp_path / "whole", progress=False)
+    calls = iter(range(10))
+
+    def evaluate_once(*arguments):
+        if next(calls):
+            raise Power
+        return evaluate(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(Power):
+        patch.setattr(engine, "evaluate", evaluate_once)
+        fit(some_model(), some_data(), config, tmp_path / "killed", progress=False)
+    again = fit(some_model(), some_data(), config, tmp_path / "killed", resume=True, progress=False)
+    assert list(map(without_times, again)) == list(map(without_times, whole))
+    assert logged_steps(tmp_path / "killed") == [3, 6, 9]
+
+
+def test_tensorboard_shows_each_epoch_once(tmp_path):
+    config = replace(RICH, checkpoint_steps=4)
+    with pytest.raises(Power):
+        fit(Interrupted(some_model(), 8), some_data(), config, tmp_path, progress=False)
+    assert logged_steps(tmp_path) == [3, 6]
+    fit(Interrupted(some_model(), -1), some_data(), config, tmp_path, resume=True, progress=False)  # from step 4
+    assert logged_steps(tmp_path) == [3, 6, 9]
 
 
 def test_a_finished_training_stays_as_it_is(tmp_path):
