@@ -56,6 +56,8 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
     Same arguments, same errors and, to rounding, the same output and gradients as `attention`.
     """
     check_attention_inputs(q, k, v, mask)
+    if mask is not None:  # torch lets a mask broadcast no further than the scores
+        q = q.expand(*torch.broadcast_shapes(q.shape[:-2], mask.shape[:-2]), *q.shape[-2:])
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
 
 

@@ -20,8 +20,9 @@ def random_affine(images: Tensor, degrees: float = 10.0, shift: float = 0.08, sc
         raise ValueError(f"images must be floats (B, C, H, W), got {images.dtype} of shape {tuple(images.shape)}")
     turn, zoom, right, down = torch.rand(4, len(images)) * 2 - 1  # each in −1 … 1
     angle, zoom = turn * math.radians(degrees), 1 + zoom * scale
-    x = torch.stack([zoom * angle.cos(), -zoom * angle.sin(), 2 * shift * right], dim=-1)  # the view is 2 wide, 2 high
-    y = torch.stack([zoom * angle.sin(), zoom * angle.cos(), 2 * shift * down], dim=-1)
+    ratio = images.shape[2] / images.shape[3]  # the view is 2 wide and 2 high, whatever the picture
+    x = torch.stack([zoom * angle.cos(), -zoom * angle.sin() * ratio, 2 * shift * right], dim=-1)
+    y = torch.stack([zoom * angle.sin() / ratio, zoom * angle.cos(), 2 * shift * down], dim=-1)
     grid = F.affine_grid(torch.stack([x, y], dim=1).to(images), list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 

@@ -19,7 +19,8 @@ class ImageEmbedding(nn.Module):
     patch_embed: makes the N patch tokens; image_size: (height, width) in pixels; dim: width D.
     class_token: whether a learned token is put in front; positions: one of `POSITIONS`; dropout: on the sum.
 
-    Raises ValueError for pictures of another size than image_size (see `resize`) and for unknown positions.
+    Raises ValueError for pictures of another size than image_size (see `resize`), for unknown positions, and for a
+    patch_embed of another width.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class ImageEmbedding(nn.Module):
         super().__init__()
         if positions not in POSITIONS:
             raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, got {positions!r}")
-        self.image_size = image_size
+        if patch_embed.dim != dim:
+            raise ValueError(f"patch_embed must make tokens of width {dim}, got {patch_embed.dim}")
+        self.image_size = tuple(image_size)
         self.patch_embed = patch_embed
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.positions = POSITIONS[positions](self.grid, dim, num_prefix_tokens=int(class_token))
@@ -57,7 +60,7 @@ class ImageEmbedding(nn.Module):
     def resize(self, image_size: tuple[int, int]) -> None:
         """Make the positions fit pictures of another (height, width), in place."""
         self.positions.resize(grid_size(image_size, self.patch_embed.patch_size))
-        self.image_size = image_size
+        self.image_size = tuple(image_size)
 
 
 class LearnedPositions(nn.Module):

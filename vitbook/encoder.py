@@ -4,8 +4,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.self_attention import check_tokens
 
-LAYER_NORM_EPS = 1e-6  # of Google's code and of every library since; torch's own default is 1e-5
+LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
 
 
 class MLP(nn.Module):
@@ -81,6 +82,7 @@ class EncoderBlock(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_tokens(x, self.mlp.fc1.in_features)
         x = self.drop_path(self.attn(self.norm1(x))) + x  # Eq. 2
         x = self.drop_path(self.mlp(self.norm2(x))) + x  # Eq. 3
         return x

@@ -15,7 +15,7 @@ from vitbook.self_attention import SelfAttention, check_tokens
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """Cut each token into h heads. (B, T, h·D_h) → (B, h, T, D_h)."""
-    if x.shape[-1] % num_heads:
+    if num_heads < 1 or x.shape[-1] % num_heads:
         raise ValueError(f"width {x.shape[-1]} is not divisible by num_heads {num_heads}")
     return rearrange(x, "b t (h d) -> b h t d", h=num_heads)
 

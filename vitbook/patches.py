@@ -48,7 +48,7 @@ class PatchEmbedding(nn.Module):
         super().__init__()
         if patch_size < 1:
             raise ValueError(f"patch_size must be at least 1, got {patch_size}")
-        self.patch_size = patch_size
+        self.patch_size, self.dim = patch_size, dim
         self.proj = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -68,12 +68,17 @@ class HybridEmbedding(nn.Module):
     def __init__(self, stem: nn.Module, stem_channels: int, stem_stride: int, dim: int, patch_size: int = 1):
         super().__init__()
         self.stem = stem
-        self.patch_size = stem_stride * patch_size  # in pixels, as seen from outside
+        self.patch_size, self.dim = stem_stride * patch_size, dim  # in pixels, as seen from outside
+        self.stem_stride = stem_stride
         self.patch_embed = PatchEmbedding(patch_size, stem_channels, dim)
 
     def forward(self, images: Tensor) -> Tensor:
         check_images(images, patch_size=self.patch_size)
-        return self.patch_embed(self.stem(images))
+        features = self.stem(images)
+        expected, got = grid_size(tuple(images.shape[2:]), self.stem_stride), tuple(features.shape[2:])
+        if got != expected:
+            raise ValueError(f"a stem of stride {self.stem_stride} must make maps of {expected}, got {got}")
+        return self.patch_embed(features)
 
 
 def conv_stem(channels: int, widths: tuple[int, ...]) -> nn.Sequential:
@@ -92,6 +97,8 @@ def conv_stem(channels: int, widths: tuple[int, ...]) -> nn.Sequential:
 def grid_size(image_size: tuple[int, int], patch_size: int) -> tuple[int, int]:
     """Rows and columns of patches in a picture of (height, width). Raises ValueError where the patch does not fit."""
     height, width = image_size
+    if patch_size < 1:
+        raise ValueError(f"patch size must be at least 1, got {patch_size}")
     if min(height, width) < 1 or height % patch_size or width % patch_size:
         raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
     return height // patch_size, width // patch_size

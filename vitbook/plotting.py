@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import torch
 from IPython import get_ipython
+from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
@@ -72,7 +73,7 @@ def show_matrix(
     if ax is None:
         rows_high = min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)
         ax = plt.subplots(figsize=(WIDTH, rows_high))[1]
-    image = ax.imshow(matrix, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
+    image = ax.imshow(matrix.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
     if decimals is not None:
         for i, row in enumerate(matrix.tolist()):
             for j, value in enumerate(row):
@@ -100,10 +101,12 @@ def show_picture(picture: Tensor, ax: Axes | None = None, *, title: str = "") ->
     """A picture without axes. uint8 (C, H, W), 0 to 255, or float, 0 to 1; C is 1 or 3."""
     if picture.ndim != 3 or picture.shape[0] not in (1, 3):
         raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
+    if picture.dtype != torch.uint8 and not picture.is_floating_point():
+        raise ValueError(f"picture must be uint8, 0 to 255, or float, 0 to 1, got {picture.dtype}")
     ax = ax or plt.subplots()[1]
     white = 255 if picture.dtype == torch.uint8 else 1.0
     pixels = picture.detach().cpu().permute(1, 2, 0)
-    ax.imshow(pixels.squeeze(-1), cmap="gray", vmin=0, vmax=white)
+    ax.imshow(pixels.squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=white)
     ax.set_title(title)
     ax.axis("off")
     return ax
@@ -138,6 +141,8 @@ def show_maps(
 
 def panels(count: int, columns: int) -> list[Axes]:
     """`count` square Axes in rows of `columns`, in one figure of the book's width."""
+    if count < 1 or columns < 1:
+        raise ValueError(f"at least one panel and one column are needed, got {count} and {columns}")
     columns = min(columns, count)
     rows = -(-count // columns)
     height = WIDTH / columns * rows * 1.1
@@ -149,8 +154,13 @@ def panels(count: int, columns: int) -> list[Axes]:
 
 def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:
     """A picture (C, H, W) with the lines along which it is cut into patches; one patch, by its number, is framed."""
+    height, width = picture.shape[-2:]
+    if patch_size < 1 or height % patch_size or width % patch_size:
+        raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
+    count = height // patch_size * (width // patch_size)
+    if highlight is not None and not 0 <= highlight < count:
+        raise ValueError(f"highlight must be the number of one of {count} patches, got {highlight}")
     ax = show_picture(picture, ax)
-    height, width = picture.shape[1:]
     for y in range(0, height + 1, patch_size):
         ax.axhline(y - 0.5, color="white", linewidth=0.8)
     for x in range(0, width + 1, patch_size):
@@ -158,7 +168,9 @@ def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *,
     if highlight is not None:
         row, column = divmod(highlight, width // patch_size)
         corner = (column * patch_size - 0.5, row * patch_size - 0.5)
-        ax.add_patch(Rectangle(corner, patch_size, patch_size, fill=False, color=COLOURS["orange"], linewidth=3))
+        outline = [patheffects.withStroke(linewidth=5, foreground="black")]  # seen on any colour
+        frame = dict(fill=False, color=COLOURS["orange"], linewidth=2.5, path_effects=outline)
+        ax.add_patch(Rectangle(corner, patch_size, patch_size, **frame))
     return ax
 
 

@@ -17,7 +17,9 @@ class SelfAttention(nn.Module):
 
     def __init__(self, dim: int, head_dim: int | None = None, bias: bool = True):
         super().__init__()
-        head_dim = head_dim or dim
+        head_dim = dim if head_dim is None else head_dim
+        if head_dim < 1:
+            raise ValueError(f"head_dim must be at least 1, got {head_dim}")
         self.query = nn.Linear(dim, head_dim, bias=bias)
         self.key = nn.Linear(dim, head_dim, bias=bias)
         self.value = nn.Linear(dim, head_dim, bias=bias)

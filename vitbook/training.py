@@ -68,6 +68,8 @@ def train_epoch(
         if schedule is not None:
             schedule.step()
         total, count = total + loss.detach() * len(labels), count + len(labels)
+    if not count:
+        raise ValueError("an epoch needs at least one batch, got none")
     return float(total) / count
 
 
@@ -104,10 +106,15 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
     """The model's scores for every picture, without dropout. The model is left in the mode it was in."""
-    was_training = model.training
+    modes = {module: module.training for module in model.modules()}
     model.eval()
-    pairs = [(model(images).float().cpu(), labels.cpu()) for images, labels in on_device_of(model, batches)]
-    model.train(was_training)
+    try:
+        pairs = [(model(images).float().cpu(), labels.cpu()) for images, labels in on_device_of(model, batches)]
+    finally:
+        for module, training in modes.items():
+            module.training = training
+    if not pairs:
+        raise ValueError("an evaluation needs at least one batch, got none")
     scores, labels = zip(*pairs, strict=True)
     return Evaluation(torch.cat(scores), torch.cat(labels))
 

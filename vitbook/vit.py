@@ -1,13 +1,13 @@
 """Equation 4 and the whole model: y = LN(z_L⁰), and a linear head. The table of sizes."""
 
-import difflib
 import math
 from dataclasses import dataclass, fields, replace
 
 from torch import Tensor, nn
 
-from vitbook.embedding import ImageEmbedding
+from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
+from vitbook.names import unknown
 from vitbook.patches import PatchEmbedding, grid_size
 
 POOLS = ("class", "mean")
@@ -36,6 +36,8 @@ class ViTConfig:
     def __post_init__(self):
         size = self.image_size
         object.__setattr__(self, "image_size", (size, size) if isinstance(size, int) else tuple(size))
+        if len(self.image_size) != 2:
+            raise ValueError(f"image_size must be a number or (height, width), got {self.image_size}")
         for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -43,6 +45,11 @@ class ViTConfig:
             raise ValueError(f"num_classes must be 0 or more, got {self.num_classes}")
         if self.dim % self.num_heads:
             raise ValueError(f"dim {self.dim} is not divisible by num_heads {self.num_heads}")
+        for name in ("dropout", "attention_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be a probability, 0 to 1, got {getattr(self, name)}")
+        if self.positions not in POSITIONS:
+            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, got {self.positions!r}")
         if self.pool not in POOLS:
             raise ValueError(f"pool must be one of {', '.join(POOLS)}, got {self.pool!r}")
         if self.pool == "class" and not self.class_token:
@@ -151,15 +158,9 @@ def create_vit(name: str, **changes) -> VisionTransformer:
     image_size=(224, 320). Raises ValueError for an unknown name or field, with the nearest one.
     """
     if name not in CONFIGS:
-        raise ValueError(f"unknown model {name!r}{nearest(name, CONFIGS)}; there are {', '.join(CONFIGS)}")
+        raise ValueError(unknown("model", name, CONFIGS))
     known = [field.name for field in fields(ViTConfig)]
     for change in changes:
         if change not in known:
-            raise ValueError(f"unknown field {change!r}{nearest(change, known)}; there are {', '.join(known)}")
+            raise ValueError(unknown("field", change, known))
     return VisionTransformer(replace(CONFIGS[name], **changes))
-
-
-def nearest(word: str, known) -> str:
-    """ ", did you mean …?", or nothing where nothing is near."""
-    matches = difflib.get_close_matches(word, known, n=1)
-    return f", did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,121 @@
+"""The data at hand: shapes, ranges, splits, statistics, and the order in which it is seen."""
+
+import numpy as np
+import properties as check
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from vitbook.data import PHOTOGRAPHS, digits, normalise, photograph
+
+
+@pytest.fixture(scope="module")
+def data():
+    return digits()
+
+
+def test_the_digits_are_all_there_and_in_one_split_alone(data):
+    raw = load_digits()
+    images = torch.cat([data.train.images, data.test.images])
+    labels = torch.cat([data.train.labels, data.test.labels])
+    got = sorted(zip(images.flatten(1).tolist(), labels.tolist(), strict=True))
+    stretched = np.round(raw.data * 255 / 16).astype(int).tolist()
+    assert got == sorted(zip(stretched, raw.target.tolist(), strict=True))
+
+
+def test_the_digits_have_the_documented_form(data):
+    assert (data.name, data.class_names) == ("digits", tuple("0123456789"))
+    for split in (data.train, data.test):
+        assert split.images.shape == (len(split), 1, 8, 8) and split.labels.shape == (len(split),)
+        assert (split.images.dtype, split.labels.dtype) == (torch.uint8, torch.int64)
+        assert (split.images.min(), split.images.max()) == (0, 255)
+    assert (len(data.train), len(data.test)) == (1437, 360)
+
+
+@pytest.mark.parametrize("test_fraction", [0.2, 0.5])
+def test_every_class_is_in_proportion(test_fraction):
+    data = digits(test_fraction)
+    train, test = (split.labels.bincount() for split in (data.train, data.test))
+    assert ((test - test_fraction * (train + test)).abs() < 1).all()
+
+
+def test_the_split_follows_the_seed(data):
+    assert torch.equal(digits().test.images, data.test.images)
+    assert not torch.equal(digits(seed=1).test.images, data.test.images)
+
+
+def test_mean_and_deviation_are_numpys(data):
+    pixels = data.train.images.numpy() / 255
+    np.testing.assert_allclose(data.mean, pixels.mean(axis=(0, 2, 3)), rtol=1e-6)
+    np.testing.assert_allclose(data.std, pixels.std(axis=(0, 2, 3)), rtol=1e-6)
+
+
+def test_normalised_training_pictures_have_mean_0_and_deviation_1(data):
+    images = data.normalise(data.train.images)
+    assert images.dtype == torch.float32
+    torch.testing.assert_close(images.mean(), torch.tensor(0.0), rtol=0, atol=1e-5)
+    torch.testing.assert_close(images.std(correction=0), torch.tensor(1.0), rtol=0, atol=1e-5)
+
+
+def test_each_channel_is_normalised_by_its_own_numbers():
+    images = torch.randint(256, (2, 3, 4, 5), dtype=torch.uint8)
+    mean, std = torch.tensor([0.1, 0.5, 0.7]), torch.tensor([0.2, 0.3, 0.4])
+    got = normalise(images, mean, std)
+    for channel in range(3):
+        check.close(got[:, channel], (images[:, channel] / 255 - mean[channel]) / std[channel])
+
+
+def test_a_loader_gives_every_normalised_picture_with_its_label_in_order(data):
+    batches = list(data.loader(data.test, 50))
+    assert [len(labels) for _, labels in batches] == [50] * 7 + [10]
+    images, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    assert torch.equal(images, data.normalise(data.test.images))
+    assert torch.equal(labels, data.test.labels)
+
+
+def test_a_shuffled_loader_follows_its_seed_and_no_other_random_number(data):
+    def orders(seed):
+        torch.rand(1)  # what else is drawn does not matter
+        loader = data.loader(data.test, 360, shuffle=True, seed=seed)
+        return [next(iter(loader)) for _ in range(2)]
+
+    (first, second), again, other = orders(0), orders(0), orders(1)
+    assert torch.equal(first[1], again[0][1]) and torch.equal(second[1], again[1][1])
+    assert not torch.equal(first[1], second[1]), "each epoch has an order of its own"
+    assert not torch.equal(first[1], other[0][1])
+    key = {tuple(x.flatten().tolist()): y for x, y in zip(first[0], first[1].tolist(), strict=True)}
+    assert all(key[tuple(x.flatten().tolist())] == y for x, y in zip(second[0], second[1].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(("name", "size"), [("china", (427, 640)), ("flower", (427, 640)), ("portrait", (224, 224))])
+def test_each_photograph_has_the_documented_form(name, size):
+    picture = photograph(name)
+    assert (picture.shape, picture.dtype) == ((3, *size), torch.uint8)
+    assert picture.is_contiguous() and picture.min() < 20 and picture.max() > 235
+
+
+def test_a_photograph_is_the_readers_own_copy():
+    assert set(PHOTOGRAPHS) == {"china", "flower", "portrait"}
+    before = photograph("china").clone()
+    photograph("china").zero_()
+    assert torch.equal(photograph("china"), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: photograph("chine"), "china, flower, portrait, got 'chine'"),
+        (lambda: normalise(torch.rand(2, 3, 4, 5), torch.ones(3), torch.ones(3)), "uint8, 0 to 255, got torch.float32"),
+        (
+            lambda: normalise(torch.zeros(2, 1, 4, 5, dtype=torch.uint8), torch.ones(3), torch.ones(3)),
+            r"with C = 3, got \(2, 1, 4, 5\)",
+        ),
+        (
+            lambda: normalise(torch.zeros(3, 4, 5, dtype=torch.uint8), torch.ones(3), torch.ones(3)),
+            r"\(B, C, H, W\) .* got \(3, 4, 5\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

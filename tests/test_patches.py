@@ -1,0 +1,121 @@
+"""Patches are cut, laid back and mapped to tokens as the equations say, on pictures that are not square."""
+
+import properties as check
+import pytest
+import torch
+from properties import HEIGHT, WIDTH, B, C, D, N, P, close, images, same_map
+from torch import nn
+
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, patchify, unpatchify
+
+both_precisions = pytest.mark.usefixtures("precision")
+
+
+def hybrid(**settings) -> HybridEmbedding:
+    """A stem of stride 2 with 6 channels, then patches of 2 places: 4 pixels in all."""
+    return HybridEmbedding(conv_stem(C, (6,)), 6, 2, D, **{"patch_size": 2} | settings)
+
+
+@both_precisions
+@pytest.mark.parametrize(
+    ("test", "implementation"),
+    [
+        (check.patchify_equals_loops, patchify),
+        (check.unpatchify_undoes_patchify, unpatchify),
+        (check.convolution_equals_linear, PatchEmbedding),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_property(test, implementation):
+    test(implementation)
+
+
+def test_patchify_undoes_unpatchify():
+    patches = torch.randn(B, N, C * P * P)
+    assert torch.equal(patchify(unpatchify(patches, P, (HEIGHT, WIDTH)), P), patches)
+
+
+def test_a_patch_size_of_one_makes_every_pixel_a_patch():
+    x = images()
+    assert torch.equal(patchify(x, 1), x.flatten(2).mT)
+
+
+def test_integers_stay_integers():
+    x = torch.randint(256, (B, C, HEIGHT, WIDTH), dtype=torch.uint8)
+    assert patchify(x, P).dtype == unpatchify(patchify(x, P), P, (HEIGHT, WIDTH)).dtype == torch.uint8
+
+
+def test_the_grid_is_rows_by_columns():
+    assert grid_size((HEIGHT, WIDTH), P) == check.GRID
+
+
+@both_precisions
+def test_each_token_depends_on_its_own_patch_alone():
+    embedding, x = PatchEmbedding(P, C, D), images()
+    before = embedding(x)
+    x[:, :, P:, 2 * P :] += 1  # row 1, column 2
+    changed = (embedding(x) != before).any(dim=-1)
+    assert changed.tolist() == [[False, False, False, False, False, True]] * B
+
+
+@both_precisions
+def test_the_hybrid_cuts_its_patches_from_the_stems_map():
+    embedding = hybrid()
+    linear = nn.Linear(6 * 2 * 2, D)
+    with torch.no_grad():
+        linear.weight.copy_(embedding.patch_embed.proj.weight.flatten(1))
+        linear.bias.copy_(embedding.patch_embed.proj.bias)
+    weights = list(zip(embedding.stem.parameters(), embedding.stem.parameters(), strict=True))
+    same_map(embedding, lambda x: linear(patchify(embedding.stem(x), 2)), images(), weights=weights)
+    assert embedding.patch_size == P
+
+
+def test_with_patch_size_1_each_place_of_the_map_is_a_token():
+    embedding, x = hybrid(patch_size=1).eval(), images()
+    tokens = embedding(x)
+    assert tokens.shape == (B, HEIGHT // 2 * WIDTH // 2, D)
+    place = embedding.stem(x)[:, :, 1, 4]
+    close(tokens[:, 1 * WIDTH // 2 + 4], embedding.patch_embed.proj(place[..., None, None]).flatten(1))
+
+
+@pytest.mark.parametrize(("widths", "stride"), [((6,), 2), ((5, 7), 4), ((4, 5, 6), 8)])
+def test_each_convolution_of_the_stem_halves_the_picture(widths, stride):
+    features = conv_stem(C, widths)(torch.randn(B, C, 16, 24))
+    assert features.shape == (B, widths[-1], 16 // stride, 24 // stride)
+    assert (features >= 0).all()
+    assert [type(layer) for layer in conv_stem(C, widths)] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU] * len(widths)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: patchify(images()[0], P), r"\(B, C, H, W\), got \(3, 8, 12\)"),
+        (lambda: patchify(images(), 3), "image 8×12 is not divisible by patch size 3"),
+        (lambda: patchify(images(), 8), "image 8×12 is not divisible by patch size 8"),
+        (lambda: patchify(torch.randn(B, C, 0, WIDTH), P), "image 0×12 is not divisible by patch size 4"),
+        (lambda: unpatchify(torch.randn(N, 48), P, (8, 12)), r"\(B, N, P²C\), got \(6, 48\)"),
+        (lambda: unpatchify(torch.randn(B, 5, 48), P, (8, 12)), "8×12 .* 2·3 = 6 patches of size 4, got 5"),
+        (lambda: unpatchify(torch.randn(B, N, 47), P, (8, 12)), "a patch of size 4 has 16·C numbers, got 47"),
+        (lambda: unpatchify(torch.randn(B, N, 48), P, (9, 12)), "image 9×12 is not divisible by patch size 4"),
+        (lambda: PatchEmbedding(0, C, D), "patch_size must be at least 1, got 0"),
+        (lambda: PatchEmbedding(P, 1, D)(images()), r"must have 1 channels, got 3 in \(2, 3, 8, 12\)"),
+        (lambda: PatchEmbedding(P, C, D)(images()[0]), r"\(B, C, H, W\), got \(3, 8, 12\)"),
+        (lambda: PatchEmbedding(P, C, D)(images()[..., 1:]), "image 8×11 is not divisible by patch size 4"),
+        (lambda: hybrid()(images()[..., 2:]), "image 8×10 is not divisible by patch size 4"),
+        (lambda: hybrid()(images()[0]), r"\(B, C, H, W\), got \(3, 8, 12\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("patch_size", [0, -4])
+def test_a_patch_has_a_size(patch_size):
+    with pytest.raises(ValueError, match=f"patch.size .*{patch_size}"):
+        patchify(images(), patch_size)
+
+
+def test_a_stem_of_another_stride_is_named():
+    with pytest.raises(ValueError, match="stride 4"):
+        HybridEmbedding(conv_stem(C, (6,)), 6, 4, D)(images())

@@ -1,0 +1,220 @@
+"""Figures show the numbers they are given, on the scale they state, and are made without a warning."""
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+import properties as check
+import pytest
+import torch
+
+from vitbook import plotting
+
+matplotlib.use("Agg")
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True)
+def clean_figures():
+    with plt.rc_context():
+        plotting.use_book_style()
+        plt.rcParams["figure.dpi"] = 30
+        yield
+    plt.close("all")
+
+
+def drawn(made) -> np.ndarray:
+    """The figure's pixels; drawing it must raise no warning."""
+    figure = (made[0] if isinstance(made, list) else made).figure
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())
+
+
+def shown(ax) -> torch.Tensor:
+    """The array that an Axes shows, read back."""
+    return torch.as_tensor(np.asarray(ax.images[0].get_array()))
+
+
+def texts(ax) -> list[str]:
+    return [text.get_text() for text in ax.texts]
+
+
+MATRIX = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.5, 0.125]])
+PICTURE = torch.arange(8 * 12 * 3, dtype=torch.uint8).view(3, 8, 12)
+COUNTS = torch.tensor([[5, 1, 0], [0, 7, 2], [3, 0, 4]])
+
+
+def test_a_matrix_is_shown_as_cells_with_its_numbers():
+    ax = plotting.show_matrix(MATRIX, title="weights", rows="query", columns="key")
+    drawn(ax)
+    assert torch.equal(shown(ax), MATRIX)
+    assert texts(ax) == ["0.00", "0.25", "0.75", "1.00", "0.50", "0.12"]
+    assert [text.get_position() for text in ax.texts][2] == (2, 0)
+    assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == ("weights", "query", "key")
+
+
+@pytest.mark.parametrize("limits", [(0.0, 1.0), (-3.0, 3.0)])
+def test_the_colour_scale_is_the_stated_one_whatever_the_matrix(limits):
+    assert plotting.show_matrix(MATRIX / 2, limits=limits).images[0].get_clim() == limits
+    for ax in plotting.show_maps([MATRIX / 2, MATRIX], limits=limits):
+        assert ax.images[0].get_clim() == limits
+
+
+def test_numbers_can_be_read_on_their_cells():
+    ax = plotting.show_matrix(torch.linspace(0, 1, 11)[None])
+    image = ax.images[0]
+    for text, value in zip(ax.texts, torch.linspace(0, 1, 11).tolist(), strict=True):
+        cell, ink = (
+            np.dot(matplotlib.colors.to_rgb(colour), [0.2126, 0.7152, 0.0722])
+            for colour in (image.cmap(image.norm(value)), text.get_color())
+        )
+        assert abs(cell - ink) > 0.3
+
+
+def test_rows_and_columns_are_named_or_numbered():
+    ax = plotting.show_matrix(MATRIX, row_labels=["a", "b"])
+    drawn(ax)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "2"]
+
+
+def test_a_matrix_with_gradients_or_of_integers_is_shown():
+    drawn(plotting.show_matrix(MATRIX.clone().requires_grad_()))
+    drawn(plotting.show_matrix(torch.eye(3, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("picture", [PICTURE, PICTURE[1:2]], ids=["colour", "grey"])
+def test_a_picture_is_shown_pixel_by_pixel(picture):
+    bytes_ax = plotting.show_picture(picture, title="bytes")
+    floats_ax = plotting.show_picture(picture / 255)
+    drawn(bytes_ax), drawn(floats_ax)
+    assert torch.equal(shown(bytes_ax), picture.permute(1, 2, 0).squeeze(-1))
+    torch.testing.assert_close(shown(floats_ax), shown(bytes_ax) / 255)
+    assert bytes_ax.get_title() == "bytes" and not bytes_ax.axison
+    if len(picture) == 1:  # black is 0, whatever the darkest pixel
+        assert (bytes_ax.images[0].get_clim(), floats_ax.images[0].get_clim()) == ((0, 255), (0, 1))
+
+
+def test_several_pictures_stand_in_rows_with_their_titles():
+    axes = plotting.show_pictures([PICTURE] * 5, ["a", "b"], columns=3)
+    drawn(axes)
+    assert [ax.get_title() for ax in axes] == ["a", "b", "", "", ""]
+    assert len({round(ax.get_position().y0, 3) for ax in axes}) == 2
+    assert axes[0].figure.axes == axes, "no empty panel is left"
+
+
+def test_maps_stand_side_by_side_beside_one_colour_bar():
+    maps = torch.rand(3, 4, 5)
+    axes = plotting.show_maps(maps, ["head 0", "head 1", "head 2"], scale="weight")
+    drawn(axes)
+    for ax, values in zip(axes, maps, strict=True):
+        assert torch.equal(shown(ax), values)
+    assert [ax.get_title() for ax in axes] == ["head 0", "head 1", "head 2"]
+    (bar,) = (ax for ax in axes[0].figure.axes if ax not in axes)
+    assert bar.get_ylabel() == "weight"
+
+
+def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named():
+    ax = plotting.show_patch_grid(PICTURE, 4, highlight=4)
+    drawn(ax)
+    lines = [line.get_xydata() for line in ax.lines]
+    assert sorted(xy[0][1] for xy in lines if xy[0][1] == xy[1][1]) == [-0.5, 3.5, 7.5]
+    assert sorted(xy[0][0] for xy in lines if xy[0][0] == xy[1][0]) == [-0.5, 3.5, 7.5, 11.5]
+    (frame,) = ax.patches
+    assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((3.5, 3.5), 4, 4)
+
+
+def test_curves_are_the_numbers_told_apart_by_colour_and_line():
+    ax = plotting.show_curves({"train": [3.0, 2.0, 1.0], "test": [4.0, 3.0, 2.5]}, xlabel="epoch", ylabel="loss")
+    drawn(ax)
+    assert [line.get_ydata().tolist() for line in ax.lines] == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.5]]
+    assert len({line.get_color() for line in ax.lines}) == len({line.get_linestyle() for line in ax.lines}) == 2
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["train", "test"]
+    assert plotting.show_curves({"alone": [1, 2]}, xlabel="x", ylabel="y").get_legend() is None
+
+
+def test_the_confusion_matrix_shows_counts_coloured_by_their_share_of_the_row():
+    ax = plotting.show_confusion(COUNTS, ["cat", "dog", "owl"])
+    drawn(ax)
+    torch.testing.assert_close(shown(ax), COUNTS / COUNTS.sum(dim=1, keepdim=True))
+    assert texts(ax) == ["5", "1", "7", "2", "3", "4"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["cat", "dog", "owl"]
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("true class", "predicted class")
+    drawn(plotting.show_confusion(torch.zeros(2, 2, dtype=torch.int64), "ab"))
+
+
+PICTURES = dict(pictures=[PICTURE] * 3), dict(pictures=[PICTURE] * 4, titles=["a"], columns=2)
+TABLE = {
+    plotting.show_matrix: (
+        dict(matrix=MATRIX),
+        dict(matrix=1 - MATRIX, title="a", rows="b", columns="c", row_labels="de", column_labels="fgh")
+        | dict(decimals=None, limits=(-1.0, 2.0), colours="gray"),
+    ),
+    plotting.show_picture: (dict(picture=PICTURE), dict(picture=255 - PICTURE, title="a")),
+    plotting.show_pictures: PICTURES,
+    plotting.show_maps: (
+        dict(maps=[MATRIX] * 3),
+        dict(maps=[MATRIX] * 2, titles=["a"], columns=2, limits=(-1.0, 2.0), colours="gray", scale="b"),
+    ),
+    plotting.show_patch_grid: (
+        dict(picture=PICTURE, patch_size=4),
+        dict(picture=255 - PICTURE, patch_size=2, highlight=3),
+    ),
+    plotting.show_curves: (
+        dict(curves={"a": [1, 2]}, xlabel="b", ylabel="c"),
+        dict(curves={"a": [1, 2], "d": [2, 3]}, x=[5, 7], xlabel="e", ylabel="f", title="g"),
+    ),
+    plotting.show_confusion: (dict(counts=COUNTS, class_names="abc"), dict(counts=COUNTS.T, class_names="def")),
+}
+
+
+@pytest.mark.parametrize("function", TABLE, ids=lambda function: function.__name__)
+def test_every_argument_changes_the_figure(function):
+    base, changes = TABLE[function]
+    arguments = set(check.inspect.signature(function).parameters) - {"ax"}
+    assert arguments == set(changes)
+    before = drawn(function(**base))
+    for name, value in changes.items():
+        after = drawn(function(**base | {name: value}))
+        assert before.shape != after.shape or (before != after).any(), f"{name} has no effect"
+
+
+@pytest.mark.parametrize(
+    "function", [f for f in TABLE if "ax" in check.inspect.signature(f).parameters], ids=lambda f: f.__name__
+)
+def test_an_axes_that_is_given_is_drawn_into(function):
+    _, ax = plt.subplots()
+    assert function(**TABLE[function][0], ax=ax) is ax
+    assert len(plt.get_fignums()) == 1
+
+
+def test_colours_are_told_apart():
+    colours = [matplotlib.colors.to_rgb(colour) for colour in plotting.COLOURS.values()]
+    for i, one in enumerate(colours):
+        assert all(np.abs(np.subtract(one, other)).max() > 0.2 for other in colours[:i])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plotting.show_matrix(torch.ones(2, 3, 4)), r"\(rows, columns\), got \(2, 3, 4\)"),
+        (lambda: plotting.show_picture(torch.ones(2, 8, 12)), r"\(3, H, W\), got \(2, 8, 12\)"),
+        (lambda: plotting.show_picture(torch.ones(8, 12)), r"\(3, H, W\), got \(8, 12\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plotting.show_patch_grid(PICTURE, 5), "8×12 is not divisible by patch size 5"),
+        (lambda: plotting.show_patch_grid(PICTURE, 4, highlight=6), "one of 6 patches, got 6"),
+        (lambda: plotting.show_pictures([]), "at least one"),
+        (lambda: plotting.show_picture(PICTURE.long()), "uint8.*float.*int64"),
+    ],
+)
+def test_what_cannot_be_drawn_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

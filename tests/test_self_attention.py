@@ -1,0 +1,57 @@
+"""One head of self-attention is attention among three views of the same tokens."""
+
+import properties as check
+import pytest
+import torch
+from properties import B, D, T, close
+
+from vitbook.attention import attention
+from vitbook.self_attention import SelfAttention
+
+pytestmark = pytest.mark.usefixtures("precision")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("mask", [None, torch.ones(T, T).tril() > 0], ids=["unmasked", "masked"])
+def test_the_head_is_the_equation(bias, mask):
+    head, x = check.shake(SelfAttention(D, 4, bias=bias)), torch.randn(B, T, D)
+    q, k, v = (x @ linear.weight.T + (linear.bias if bias else 0) for linear in (head.query, head.key, head.value))
+    for got, expected in zip(head(x, mask), attention(q, k, v, mask), strict=True):
+        close(got, expected)
+
+
+def test_the_shapes_are_those_of_the_docstring():
+    output, weights = SelfAttention(D, 4)(torch.randn(B, T, D))
+    assert (output.shape, weights.shape) == ((B, T, 4), (B, T, T))
+    assert SelfAttention(D)(torch.randn(B, T, D))[0].shape == (B, T, D)
+
+
+def test_permuted_tokens_give_permuted_outputs_and_weights():
+    head, x, order = check.shake(SelfAttention(D, 4)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
+    output, weights = head(x)
+    permuted_output, permuted_weights = head(x[:, order])
+    close(permuted_output, output[:, order])
+    close(permuted_weights, weights[:, order][:, :, order])
+
+
+def test_examples_do_not_mix():
+    head, x = check.shake(SelfAttention(D, 4)), torch.randn(B, T, D)
+    for together, alone in zip(head(x), head(x[1:]), strict=True):
+        close(together[1:], alone)
+
+
+@pytest.mark.parametrize("shape", [(T, D), (B, T, D + 1), (B, 3, T, D)])
+def test_tokens_of_another_shape_are_refused(shape):
+    got = str(shape).replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(ValueError, match=rf"x must have shape \(B, T, D\) with D = 12, got {got}"):
+        SelfAttention(D)(torch.randn(shape))
+
+
+def test_a_mask_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match=r"\(2, 5, 5\), got \(4, 4\)"):
+        SelfAttention(D)(torch.randn(B, T, D), torch.ones(4, 4) > 0)
+
+
+def test_a_head_needs_a_width():
+    with pytest.raises(ValueError, match="head_dim .* got 0"):
+        SelfAttention(D, head_dim=0)

@@ -1,0 +1,194 @@
+"""The training engine: who decays, how fast when, one epoch as the bare loop, and evaluation that counts right."""
+
+import copy
+import math
+
+import properties as check
+import pytest
+import torch
+import torch.nn.functional as F
+from properties import HIDDEN, D, K, close
+from torch import nn
+
+from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine
+
+both_precisions = pytest.mark.usefixtures("precision")
+
+
+@both_precisions
+@pytest.mark.parametrize(
+    ("test", "implementation"),
+    [
+        (check.epoch_equals_the_bare_loop, train_epoch),
+        (check.evaluation_counts_each_example_once, evaluate),
+        (check.evaluation_leaves_the_mode, evaluate),
+        (check.only_matrices_decay, parameter_groups),
+        (check.decay_is_decoupled, torch.optim.AdamW),
+        (check.warmup_cosine_equals_formula, warmup_cosine),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_property(test, implementation):
+    test(implementation)
+
+
+# Parameter groups
+
+
+def test_frozen_parameters_are_left_out():
+    model = check.classifier()
+    model[0].weight.requires_grad_(False)
+    decaying, others = parameter_groups(model, 0.1)
+    assert [p.shape for p in decaying["params"]] == [(K, HIDDEN)]
+    assert [p.shape for p in others["params"]] == [(HIDDEN,), (K,)]
+
+
+def test_convolutions_decay_and_norms_and_embeddings_do_not():
+    model = nn.Sequential(nn.Conv2d(2, 3, 5), nn.BatchNorm2d(3), nn.Embedding(7, 4), nn.LayerNorm(4))
+    decaying, others = parameter_groups(model, 0.1)
+    assert len(decaying["params"]) == 1 and decaying["params"][0] is model[0].weight
+    assert len(others["params"]) == 6
+
+
+def test_a_shared_weight_is_there_once():
+    model = nn.Sequential(nn.Linear(D, D), nn.Linear(D, D))
+    model[1].weight = model[0].weight
+    decaying, others = parameter_groups(model, 0.1)
+    assert (len(decaying["params"]), len(others["params"])) == (1, 2)
+    torch.optim.AdamW([decaying, others])
+
+
+# The schedule
+
+
+def test_the_learning_rate_stays_between_0_and_its_peak():
+    for total, warmup in ((1, 0), (7, 0), (7, 6), (50, 10)):
+        shares = [warmup_cosine(step, total, warmup) for step in range(total)]
+        assert all(0 < share <= 1 for share in shares) and max(shares) == 1
+        assert shares[:warmup] == sorted(shares[:warmup])
+        assert shares[warmup:] == sorted(shares[warmup:], reverse=True)
+        assert warmup_cosine(total, total, warmup) == warmup_cosine(total + 5, total, warmup) == 0
+
+
+def test_the_optimiser_follows_the_schedule():
+    model = nn.Linear(D, K)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, 6, 2))
+    rates = []
+    model.register_forward_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+    for _ in range(3):
+        train_epoch(model, check.unequal_batches(), optimizer, schedule)
+    assert rates == [0.5 * warmup_cosine(step, 6, 2) for step in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("total", "warmup", "message"), [(5, 5, "= 4, got 5"), (5, -1, "= 4, got -1"), (0, 0, "got 0")]
+)
+def test_the_warmup_must_end_before_the_training(total, warmup, message):
+    with pytest.raises(ValueError, match=message):
+        warmup_cosine(0, total, warmup)
+
+
+# One epoch
+
+
+def trained(**settings) -> tuple[float, nn.Module]:
+    """A small model after an epoch, from the same start and on the same batches each time."""
+    torch.manual_seed(0)
+    model, batches = nn.Sequential(nn.Linear(D, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, K)), check.unequal_batches()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    if "schedule" in settings:
+        settings["schedule"] = torch.optim.lr_scheduler.ConstantLR(optimizer, settings["schedule"])
+    return train_epoch(model, batches, optimizer, **settings), model
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [dict(schedule=0.1), dict(clip_norm=0.01), dict(label_smoothing=0.2), dict(augment=lambda x: x.flip(1))],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_each_option_has_an_effect(setting):
+    (plain, before), (loss, after) = trained(), trained(**setting)
+    assert check.differ(before[0].weight, after[0].weight)
+    assert math.isfinite(loss) and loss != plain
+
+
+def test_label_smoothing_is_torchs_and_augmentation_comes_first():
+    torch.manual_seed(0)
+    model, (x, labels) = nn.Linear(D, K), check.unequal_batches()[0]
+    expected = F.cross_entropy(model(2 * x), labels, label_smoothing=0.3).item()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = train_epoch(model, [(x, labels)], optimizer, label_smoothing=0.3, augment=lambda x: 2 * x)
+    assert loss == pytest.approx(expected)
+
+
+def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
+    for clip_norm, expected in ((1e-3, 1e-3), (1e3, None)):
+        model = nn.Linear(D, K)
+        before = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        x, labels = check.unequal_batches()[0]
+        gradients = torch.autograd.grad(F.cross_entropy(before(x), labels), list(before.parameters()))
+        length = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
+        train_epoch(model, [(x, labels)], optimizer, clip_norm=clip_norm)
+        steps = [(new - old).flatten() for new, old in zip(model.parameters(), before.parameters(), strict=True)]
+        assert torch.cat(steps).norm().item() == pytest.approx(expected or length, rel=1e-3)
+
+
+def test_an_epoch_trains_in_training_mode():
+    model = check.classifier().eval()
+    train_epoch(model, check.unequal_batches(), torch.optim.SGD(model.parameters(), lr=0.1))
+    assert model.training
+
+
+def test_epochs_bring_the_loss_down():
+    model, batches = nn.Linear(D, K), check.unequal_batches()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    losses = [train_epoch(model, batches, optimizer) for _ in range(30)]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+# Evaluation
+
+
+def test_an_evaluation_says_what_was_taken_for_what():
+    scores = torch.eye(4)[torch.tensor([0, 1, 1, 3, 3])] * 9.0
+    evaluation = Evaluation(scores, torch.tensor([0, 1, 2, 3, 0]))
+    assert evaluation.predictions.tolist() == [0, 1, 1, 3, 3]
+    assert evaluation.accuracy == 0.6
+    assert evaluation.confusion.tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
+    assert evaluation.confusion.dtype == torch.int64
+    assert evaluation.loss == pytest.approx(F.cross_entropy(scores, evaluation.labels).item())
+
+
+def test_evaluation_keeps_no_graph_and_changes_nothing():
+    model = check.classifier()
+    before = copy.deepcopy(model.state_dict())
+    evaluation = evaluate(model, check.unequal_batches())
+    assert not evaluation.scores.requires_grad
+    assert evaluation.scores.shape == (7, K) and evaluation.labels.shape == (7,)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_evaluation_is_the_same_however_the_examples_are_batched():
+    model, batches = check.classifier(), check.unequal_batches()
+    x, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    one, other = evaluate(model, batches), evaluate(model, [(x[:1], labels[:1]), (x[1:], labels[1:])])
+    close(one.scores, other.scores)
+    assert one.accuracy == other.accuracy
+
+
+def test_evaluation_leaves_a_frozen_part_in_its_own_mode():
+    model = check.classifier().train()
+    model[2].eval()
+    evaluate(model, check.unequal_batches())
+    assert model.training and not model[2].training
+
+
+@pytest.mark.parametrize(
+    "call", [train_epoch, lambda model, batches, _: evaluate(model, batches)], ids=["train", "evaluate"]
+)
+def test_no_batches_are_named(call):
+    model = nn.Linear(D, K)
+    with pytest.raises(ValueError, match="batch"):
+        call(model, [], torch.optim.SGD(model.parameters(), lr=0.1))

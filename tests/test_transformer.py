@@ -1,0 +1,231 @@
+"""The Transformer of 2017 agrees with torch's layers, hides what it must, and learns."""
+
+import math
+
+import properties as check
+import pytest
+import torch
+import torch.nn.functional as F
+from properties import HEADS, HIDDEN, B, D, S, T, close, same_map
+from torch import nn
+
+from vitbook.transformer import (
+    DecoderLayer,
+    EncoderLayer,
+    FeedForward,
+    MultiHeadCrossAttention,
+    Transformer,
+    causal_mask,
+    padding_mask,
+    sincos_positions,
+)
+
+both_precisions = pytest.mark.usefixtures("precision")
+WORDS = torch.tensor([[True] * S, [True] * 4 + [False] * 3])  # (B, S): the second source has 4 words
+TORCH = dict(dropout=0.0, batch_first=True, norm_first=False)
+
+
+@both_precisions
+@pytest.mark.parametrize(
+    ("test", "implementation"),
+    [
+        (check.sincos_equals_formula, sincos_positions),
+        (check.only_the_past_is_seen, causal_mask),
+        (check.only_words_are_seen, padding_mask),
+        (check.the_future_does_not_leak, Transformer),
+        (check.padding_does_not_leak, Transformer),
+        (check.tokens_have_no_order, EncoderLayer),
+        (check.examples_do_not_mix, EncoderLayer),
+        (check.eval_is_deterministic, EncoderLayer),
+    ],
+    ids=lambda value: value.__name__,
+)
+def test_property(test, implementation):
+    test(implementation)
+
+
+def same_weights(pairs) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """Copy ours into theirs, part by part, and return the pairs of parameters."""
+    parameters = []
+    for ours, theirs, prefix in pairs:
+        parameters += [(getattr(ours, kind), getattr(theirs, prefix + kind)) for kind in ("weight", "bias")]
+    with torch.no_grad():
+        for ours, theirs in parameters:
+            theirs.copy_(ours)
+    return parameters
+
+
+def copy_cross_attention(ours: MultiHeadCrossAttention, theirs: nn.MultiheadAttention) -> None:
+    parts = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        theirs.out_proj.load_state_dict(ours.proj.state_dict())
+
+
+@both_precisions
+@pytest.mark.parametrize("scale", [1.0, 1e-2])  # in small numbers LayerNorm's eps shows
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+def test_the_encoder_layer_equals_torchs(masked, scale):
+    ours, theirs = check.build(EncoderLayer), nn.TransformerEncoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH)
+    pairs = same_weights(
+        [
+            (check.shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
+            (ours.attn.proj, theirs.self_attn.out_proj, ""),
+            (ours.norm1, theirs.norm1, ""),
+            (ours.mlp[0], theirs.linear1, ""),
+            (ours.mlp[2], theirs.linear2, ""),
+            (ours.norm2, theirs.norm2, ""),
+        ]
+    )
+    same_map(
+        lambda x: ours(x, WORDS[:, None, None] if masked else None),
+        lambda x: theirs(x, src_key_padding_mask=~WORDS if masked else None),
+        scale * torch.randn(B, S, D),
+        weights=pairs,
+    )
+
+
+@both_precisions
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked memory", "masked memory"])
+def test_the_decoder_layer_equals_torchs(masked):
+    ours, theirs = check.build(DecoderLayer), nn.TransformerDecoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH)
+    pairs = same_weights(
+        [
+            (check.shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
+            (ours.attn.proj, theirs.self_attn.out_proj, ""),
+            (ours.norm1, theirs.norm1, ""),
+            (ours.norm2, theirs.norm2, ""),
+            (ours.mlp[0], theirs.linear1, ""),
+            (ours.mlp[2], theirs.linear2, ""),
+            (ours.norm3, theirs.norm3, ""),
+        ]
+    )
+    copy_cross_attention(ours.cross, theirs.multihead_attn)
+    same_map(
+        lambda x, memory: ours(x, memory, causal_mask(T), WORDS[:, None, None] if masked else None),
+        lambda x, memory: theirs(
+            x, memory, tgt_mask=~causal_mask(T), memory_key_padding_mask=~WORDS if masked else None
+        ),
+        *(torch.randn(B, T, D), torch.randn(B, S, D)),
+        weights=pairs,
+    )
+
+
+@both_precisions
+def test_cross_attention_equals_torchs_and_gives_its_weights():
+    ours, theirs = check.shake(MultiHeadCrossAttention(D, HEADS)), nn.MultiheadAttention(D, HEADS, batch_first=True)
+    copy_cross_attention(ours, theirs)
+    x, memory, mask = torch.randn(B, T, D), torch.randn(B, S, D), WORDS[:, None, None]
+    output, weights = ours.attend(x, memory, mask)
+    expected = theirs(x, memory, memory, key_padding_mask=~WORDS, average_attn_weights=False)
+    close(output, expected[0])
+    close(weights, expected[1])
+    same_map(
+        lambda x, memory: ours(x, memory, mask),
+        lambda x, memory: theirs(x, memory, memory, key_padding_mask=~WORDS)[0],
+        *(x, memory),
+    )
+
+
+@both_precisions
+def test_the_feed_forward_is_the_equation():
+    ours, x = check.shake(FeedForward(D, HIDDEN)), torch.randn(B, T, D)
+    first, _, second = ours
+    close(ours(x), (x @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias)
+
+
+def test_positions_depend_on_the_distance_alone():
+    table = sincos_positions(20, D).double()
+    products = table @ table.T
+    torch.testing.assert_close(products[1:, 1:], products[:-1, :-1], rtol=0, atol=1e-5)
+
+
+@both_precisions
+def test_words_enter_as_root_d_times_embedding_plus_position():
+    model, tokens = Transformer(11, D, 1, HEADS, HIDDEN), torch.randint(11, (B, T))
+    got = model.embed(tokens, model.source_embedding)
+    close(got, math.sqrt(D) * model.source_embedding.weight[tokens] + sincos_positions(T, D))
+
+
+@both_precisions
+def test_writing_is_the_most_probable_next_word_again_and_again():
+    model, source, _ = check.transformer_and_words(Transformer)
+    source[1, 4:] = 0
+    written = torch.full((B, 1), 5)
+    for _ in range(6):
+        written = torch.cat([written, model(source, written)[:, -1:].argmax(dim=-1)], dim=1)
+    assert torch.equal(model.write(source, start=5, length=6), written[:, 1:])
+
+
+@both_precisions
+def test_a_source_of_nothing_but_padding_gives_numbers():
+    model, source, target = check.transformer_and_words(Transformer)
+    source[1] = 0
+    assert model(source, target).isfinite().all()
+
+
+def test_examples_do_not_mix():
+    model, source, target = check.transformer_and_words(Transformer)
+    close(model(source, target)[1:], model(source[1:], target[1:]))
+
+
+def test_scores_are_the_same_in_every_evaluation_with_dropout_configured():
+    model, source, target = Transformer(11, D, 2, HEADS, HIDDEN, dropout=0.3), *torch.randint(11, (2, B, T))
+    assert check.differ(model(source, target), model(source, target))
+    model.eval()
+    assert torch.equal(model(source, target), model(source, target))
+
+
+def test_dropout_is_on_both_embeddings_and_on_the_output_of_every_sublayer():
+    model, source, target = Transformer(11, D, 2, HEADS, HIDDEN, dropout=0.25), *torch.randint(11, (2, B, T))
+    rates = []
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.register_forward_hook(lambda module, inputs, output: rates.append(module.p))
+    model(source, target)
+    assert rates.count(0.25) == 2 + 2 * 2 + 2 * 3  # embeddings, two layers of two sublayers, two of three
+
+
+def test_one_batch_of_reversed_words_is_learned_below_a_hundredth():
+    source = torch.randint(2, 11, (8, 6))
+    target = source.flip(1)
+    shifted = F.pad(target[:, :-1], (1, 0), value=1)
+    model = Transformer(11, 24, 1, 3, 48)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(150):
+        loss = F.cross_entropy(model(source, shifted).flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.01
+    assert torch.equal(model.eval().write(source, start=1, length=6), target)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: sincos_positions(T, 11), "dim must be even, got 11"),
+        (lambda: MultiHeadCrossAttention(D, 5), "dim 12 is not divisible by num_heads 5"),
+        (lambda: Transformer(11, D, 1, 5, HIDDEN), "dim 12 is not divisible by num_heads 5"),
+        (
+            lambda: MultiHeadCrossAttention(D, HEADS)(torch.randn(B, T, D), torch.randn(B, S, 10)),
+            r"memory must have shape \(B, T, D\) with D = 12, got \(2, 7, 10\)",
+        ),
+        (
+            lambda: MultiHeadCrossAttention(D, HEADS)(torch.randn(B, T, D), torch.randn(B, S, D), torch.ones(S, T) > 0),
+            r"\(2, 3, 5, 7\), got \(7, 5\)",
+        ),
+        (
+            lambda: Transformer(11, D, 1, HEADS, HIDDEN)(torch.ones(S).long(), torch.ones(1, T).long()),
+            r"integers \(B, T\), got torch.int64 of shape \(7,\)",
+        ),
+        (
+            lambda: Transformer(11, D, 1, HEADS, HIDDEN)(torch.ones(B, S), torch.ones(B, T).long()),
+            r"integers \(B, T\), got torch.float32 of shape \(2, 7\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
