@@ -9,14 +9,13 @@ from pathlib import Path
 
 import ignite.distributed as idist
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitbook.checkpoint import load_checkpoint, write_whole
 from vitbook.data import Dataset, load_dataset, normalise
 from vitbook.engine import TrainConfig, batches, fit
 from vitbook.names import unknown
-from vitbook.pictures import decode, to_tensor
+from vitbook.pictures import crop_and_scale, read_picture, to_tensor
 from vitbook.runtime import device
 from vitbook.sources import SOURCES
 from vitbook.training import Evaluation, evaluate
@@ -145,7 +144,7 @@ def predict(checkpoint: Path, images: list[Path], top: int = 3) -> list[list[tup
     height, width = model.config.image_size
     guesses = []
     for path in images:
-        picture = ImageOps.fit(decode(path.read_bytes(), str(path)), (width, height), Image.Resampling.BICUBIC)
+        picture = crop_and_scale(read_picture(path.read_bytes(), str(path)), height, width)
         if model.config.channels == 1:
             picture = picture.convert("L").convert("RGB")
         pixels = to_tensor(picture)[None, : model.config.channels].to(device())
