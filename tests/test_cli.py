@@ -65,7 +65,7 @@ def test_train_says_where_it_leaves_the_model(tmp_path, monkeypatch, capsys):
 def test_evaluate_says_what_evaluation_says(trained, capsys):
     assert main(["evaluate", str(trained)]) == 0
     line = capsys.readouterr().out
-    result = runs.evaluate_trained(trained)
+    result = runs.evaluate_run(trained)
     assert len(result.labels) == len(digits().test)
     assert torch.equal(result.labels, digits().test.labels)
     assert result.accuracy > 0.5
@@ -74,7 +74,7 @@ def test_evaluate_says_what_evaluation_says(trained, capsys):
 
 
 def test_evaluate_on_validation_says_what_training_said(trained):
-    result = runs.evaluate_trained(trained / "best.json", "validation")
+    result = runs.evaluate_run(trained / "best.json", "validation")
     _, facts = load_checkpoint(trained / "best.json")
     assert result.accuracy == pytest.approx(facts["best"]["validation_accuracy"])
     assert result.loss == pytest.approx(facts["best"]["validation_loss"], rel=1e-5)
@@ -84,7 +84,7 @@ def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
     paths = [picture(tmp_path, index) for index in range(3)]
     assert main(["predict", *map(str, paths), "--checkpoint", str(trained), "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    result = runs.evaluate_trained(trained)
+    result = runs.evaluate_run(trained)
     for line, path, scores in zip(lines, paths, result.scores, strict=False):
         shares, classes = scores.softmax(dim=0).topk(2)
         words = ", ".join(f"{k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
@@ -95,9 +95,12 @@ def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
 def test_predict_takes_pictures_of_any_size_and_kind(trained, tmp_path):
     large = Image.open(picture(tmp_path)).convert("CMYK").resize((64, 64), Image.Resampling.NEAREST)
     large.save(tmp_path / "large.jpg", quality=100)
-    (small,), (other,) = runs.predict(trained, [picture(tmp_path)]), runs.predict(trained, [tmp_path / "large.jpg"])
+    (small,), (other,) = (
+        runs.predict_pictures(trained, [picture(tmp_path)]),
+        runs.predict_pictures(trained, [tmp_path / "large.jpg"]),
+    )
     assert small[0][0] == other[0][0]
-    assert sum(share for _, share in runs.predict(trained, [picture(tmp_path)], top=99)[0]) == pytest.approx(1)
+    assert sum(share for _, share in runs.predict_pictures(trained, [picture(tmp_path)], top=99)[0]) == pytest.approx(1)
 
 
 def test_predict_sees_colours_in_grey_where_the_model_does(trained, tmp_path):
@@ -105,9 +108,9 @@ def test_predict_sees_colours_in_grey_where_the_model_does(trained, tmp_path):
     coloured = Image.merge("RGB", (red, green, Image.new("L", red.size)))
     coloured.save(tmp_path / "coloured.png")
     coloured.convert("L").save(tmp_path / "grey.png")
-    one, other = runs.predict(trained, [tmp_path / "coloured.png", tmp_path / "grey.png"])
+    one, other = runs.predict_pictures(trained, [tmp_path / "coloured.png", tmp_path / "grey.png"])
     assert one == other
-    assert one != runs.predict(trained, [picture(tmp_path, 0)])[0]
+    assert one != runs.predict_pictures(trained, [picture(tmp_path, 0)])[0]
 
 
 def test_summary_counts_parameters(capsys):

@@ -39,7 +39,7 @@ class Train:
 
     def __call__(self) -> None:
         try:
-            records = runs.train(self.run, self.resume, self.progress)
+            records = runs.train_run(self.run, self.resume, self.progress)
         except KeyboardInterrupt:
             again = f"{PROGRAM} train --config {self.run.place / 'run.json'} --resume"
             raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
@@ -57,7 +57,7 @@ class Evaluate:
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
 
     def __call__(self) -> None:
-        result = runs.evaluate_trained(self.checkpoint, self.split, self.data_dir)
+        result = runs.evaluate_run(self.checkpoint, self.split, self.data_dir)
         right, all_of_them = int((result.predictions == result.labels).sum()), len(result.labels)
         print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {all_of_them}), loss {result.loss:.4f} nats")
 
@@ -73,7 +73,9 @@ class Predict:
     def __call__(self) -> None:
         if not self.images:
             raise Usage("predict needs a picture file")
-        for path, guesses in zip(self.images, runs.predict(self.checkpoint, list(self.images), self.top), strict=True):
+        for path, guesses in zip(
+            self.images, runs.predict_pictures(self.checkpoint, list(self.images), self.top), strict=True
+        ):
             print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in guesses))
 
 

@@ -75,14 +75,14 @@ def write_run(run: Run) -> None:
     write_whole(run.place / "run.json", (json.dumps(asdict(run), indent=2, default=str) + "\n").encode())
 
 
-def train(run: Run, resume: bool = False, progress: bool = True) -> list[dict]:
+def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dict]:
     """Train, on the GPU if there is one, and keep run.json, checkpoints and logs in `run.place`. Returns the records.
 
     resume: whether to go on from the last checkpoint there, if there is one. Where `torchrun` has started several
     processes, each calls this. Errors are those of `load_dataset` and `fit`.
     """
     with processes():
-        data = load(run, progress)
+        data = load_pictures(run, progress)
         height, width = data.train.images.shape[2:]
         shape = dict(image_size=(height, width), channels=data.train.images.shape[1], num_classes=len(data.class_names))
         torch.manual_seed(run.train.seed)
@@ -92,7 +92,7 @@ def train(run: Run, resume: bool = False, progress: bool = True) -> list[dict]:
         return fit(model.to(place_of_work()), data, run.train, run.place, resume, progress)
 
 
-def load(run: Run, progress: bool = True) -> Dataset:
+def load_pictures(run: Run, progress: bool = True) -> Dataset:
     """A run's pictures."""
     own = run.dataset not in ("digits", *SOURCES)
     size = {"image_size": run.vit.image_size[0]} if own else {}
@@ -117,7 +117,7 @@ def load_trained(checkpoint: Path) -> tuple[VisionTransformer, dict]:
     return model.to(device()).eval(), facts
 
 
-def evaluate_trained(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
+def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
     """What a trained model says of the pictures of its run: "test", "validation" or "train".
 
     checkpoint: as in `load_trained`, with run.json beside it; data_dir: where the data set's files are now.
@@ -126,14 +126,14 @@ def evaluate_trained(checkpoint: Path, split: str = "test", data_dir: Path | Non
         raise ValueError(unknown("split", split, SPLITS))
     model, facts = load_trained(checkpoint)
     run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
-    pictures = getattr(load(replace(run, data_dir=data_dir or run.data_dir)), split)
+    pictures = getattr(load_pictures(replace(run, data_dir=data_dir or run.data_dir)), split)
     if pictures is None:
         raise ValueError(f"{checkpoint} was trained without {split} pictures")
     return evaluate(model, batches(pictures, *moments(facts), run.train.batch_size))
 
 
 @torch.no_grad()
-def predict(checkpoint: Path, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
+def predict_pictures(checkpoint: Path, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
     """For each picture file, the likeliest classes and their probabilities, likeliest first.
 
     Of each picture, the middle is taken, in the model's proportions, and scaled to its size; a model of one channel
