@@ -34,6 +34,11 @@ other_heads = dict(dim=24, num_heads=2)
 inside = heads | dict(mlp_dim=HIDDEN)
 places = (dict(grid=GRID, dim=D, num_prefix_tokens=1), dict(grid=(4, 5), dim=24, num_prefix_tokens=0))
 
+mixed = (
+    dict(images=images(5), targets=torch.eye(5), alpha=1.0),
+    dict(images=images(5), targets=-torch.eye(5), alpha=0.5),
+)
+
 # function or class: arguments, another value for each, inputs of the module's forward
 TABLE = {
     attention.attention_scores: (dict(q=q, k=k), dict(q=q + k[:, :T], k=k + 1 / k)),
@@ -96,14 +101,15 @@ TABLE = {
         | dict(mode="bilinear", align_corners=True, antialias=False),
     ),
     encoder.MLP: (dict(dim=D, hidden_dim=HIDDEN), dict(dim=13, hidden_dim=21, dropout=0.5), x),
+    encoder.DropPath: (dict(p=0.0), dict(p=0.5), x),
     encoder.EncoderBlock: (
         inside,
-        other_heads | dict(mlp_dim=21, dropout=0.5, attention_dropout=0.5, qkv_bias=False),
+        other_heads | dict(mlp_dim=21, dropout=0.5, attention_dropout=0.5, qkv_bias=False, drop_path=0.5),
         x,
     ),
     encoder.Encoder: (
         inside | dict(depth=2),
-        other_heads | dict(depth=3, mlp_dim=21, dropout=0.5, attention_dropout=0.5, qkv_bias=False),
+        other_heads | dict(depth=3, mlp_dim=21, dropout=0.5, attention_dropout=0.5, qkv_bias=False, drop_path=0.5),
         x,
     ),
     vit.VisionTransformer: (
@@ -117,6 +123,10 @@ TABLE = {
         dict(images=images(), degrees=0.0, shift=0.0, scale=0.0),
         dict(images=images(), degrees=20.0, shift=0.2, scale=0.2),
     ),
+    augment.random_crop: (dict(images=images(), padding=1), dict(images=images(), padding=2)),
+    augment.random_flip: (dict(images=images(5)), dict(images=images(5))),
+    augment.mixup: mixed,
+    augment.cutmix: mixed,
     training.warmup_cosine: (
         dict(step=3, total_steps=20, warmup_steps=5),
         dict(step=4, total_steps=3, warmup_steps=6),
@@ -132,7 +142,7 @@ def test_every_argument_has_an_effect(function):
 def test_the_table_is_complete():
     elsewhere = {  # tested field by field, or by what they do to a model
         *(vit.ViTConfig, training.parameter_groups, training.train_epoch, training.evaluate),
-        *(training.Evaluation, training.on_device_of),
+        *(training.Evaluation, training.on_device_of, training.__getattr__),
         embedding.NoPositions,  # takes what its siblings take, and needs none of it
     }
     public = set()

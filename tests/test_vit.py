@@ -64,9 +64,9 @@ def test_every_config_has_the_mlp_and_the_heads_of_its_table():
 
 def every_field() -> dict:
     """Each field of ViTConfig with a value other than small_config's."""
-    return dict(image_size=(12, 12), patch_size=2, channels=1, num_classes=5, dim=24, depth=3, num_heads=2) | dict(
-        mlp_dim=8, pool="class", class_token=False, positions="none", qkv_bias=False, dropout=0.5, attention_dropout=0.5
-    )
+    shape = dict(image_size=(12, 12), patch_size=2, channels=1, num_classes=5, dim=24, depth=3, num_heads=2, mlp_dim=8)
+    choices = dict(pool="class", class_token=False, positions="none", qkv_bias=False)
+    return shape | choices | dict(dropout=0.5, attention_dropout=0.5, drop_path=0.5)
 
 
 def test_every_field_of_the_config_has_an_effect():

@@ -1,5 +1,6 @@
 """Equations 2 and 3: the encoder block, z' = MSA(LN(z)) + z, then z = MLP(LN(z')) + z'."""
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.multihead import MultiHeadSelfAttention
@@ -30,13 +31,37 @@ class MLP(nn.Module):
         return self.dropout(self.fc2(x))
 
 
+class DropPath(nn.Module):
+    """In training, leave a branch out for some pictures, and make it weigh more for the others. (B, T, D) → (B, T, D).
+
+    Stochastic depth, Huang et al. 2016. Each picture loses the branch with probability p; the others get 1/(1 − p)
+    times what it gives, so that its mean stays. Differs: the paper scales by 1 − p in evaluation instead, and draws
+    once a batch.
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"drop_path must be at least 0 and less than 1, got {p}")
+        self.p = p
+
+    def forward(self, branch: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return branch
+        return branch * F.dropout(branch.new_ones(len(branch), 1, 1), self.p)  # 0 or 1/(1 − p), one for each picture
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
 class EncoderBlock(nn.Module):
     """Look around, then think, each added to what was there (pre-norm). (B, T, D) → (B, T, D).
 
     Dosovitskiy et al. 2021, Eqs. 2 and 3. With mlp_dim = 4D it has 12D² + 13D parameters.
 
     dim: width D; num_heads: h; mlp_dim: hidden width of the MLP. dropout: on the output of the attention and after both
-    maps of the MLP; attention_dropout: on the attention weights; qkv_bias: whether Q, K and V have a bias.
+    maps of the MLP; attention_dropout: on the attention weights; qkv_bias: whether Q, K and V have a bias; drop_path:
+    how likely either branch is left out for a picture in training.
     """
 
     def __init__(
@@ -47,24 +72,27 @@ class EncoderBlock(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         qkv_bias: bool = True,
+        drop_path: float = 0.0,
     ):
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.attn = MultiHeadSelfAttention(dim, num_heads, qkv_bias, attention_dropout, dropout)
         self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.mlp = MLP(dim, mlp_dim, dropout)
+        self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
         check_tokens(x, self.mlp.fc1.in_features)
-        x = self.attn(self.norm1(x)) + x  # Eq. 2
-        x = self.mlp(self.norm2(x)) + x  # Eq. 3
+        x = self.drop_path(self.attn(self.norm1(x))) + x  # Eq. 2
+        x = self.drop_path(self.mlp(self.norm2(x))) + x  # Eq. 3
         return x
 
 
 class Encoder(nn.Module):
     """L blocks, one after the other; each has weights of its own. (B, T, D) → (B, T, D).
 
-    depth: L; the other arguments as in `EncoderBlock`.
+    depth: L; drop_path: of the last block; it grows evenly, block l of L has l/L of it (Huang et al. 2016, Eq. 4). The
+    other arguments as in `EncoderBlock`.
     """
 
     def __init__(
@@ -76,10 +104,12 @@ class Encoder(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         qkv_bias: bool = True,
+        drop_path: float = 0.0,
     ):
         super().__init__()
         self.blocks = nn.ModuleList(
-            EncoderBlock(dim, num_heads, mlp_dim, dropout, attention_dropout, qkv_bias) for _ in range(depth)
+            EncoderBlock(dim, num_heads, mlp_dim, dropout, attention_dropout, qkv_bias, drop_path * block / depth)
+            for block in range(1, depth + 1)
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from vitbook.archives import Files, open_files
-from vitbook.download import fetch
 from vitbook.pictures import read_picture, to_tensor
 
 Pictures = tuple[Tensor, Tensor]
@@ -50,6 +49,8 @@ class Source:
 
     def download(self, mirrors: Sequence[str] = (), progress: bool = True) -> list[Path]:
         """The published files, downloaded unless they are there already."""
+        from vitbook.download import fetch  # here, because pooch and requests take long to import, and few need them
+
         mirrors = (*mirrors, *self.mirrors)
         return [fetch(name, sha256, mirrors, progress=progress) for name, sha256 in self.files.items()]
 

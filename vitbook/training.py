@@ -124,3 +124,12 @@ def on_device_of(model: nn.Module, batches: Batches) -> Batches:
     device = next(model.parameters()).device
     for images, labels in batches:
         yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+
+
+def __getattr__(name: str):
+    """`fit` and `TrainConfig` are those of vitbook.engine, which takes a second to import, and so waits to be asked."""
+    if name in ("fit", "TrainConfig"):
+        from vitbook import engine
+
+        return getattr(engine, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

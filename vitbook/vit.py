@@ -31,6 +31,7 @@ class ViTConfig:
     qkv_bias: bool = True
     dropout: float = 0.0  # after the embedding, the attention and both maps of the MLP
     attention_dropout: float = 0.0  # on the attention weights
+    drop_path: float = 0.0  # how likely the last block's branches are left out in training; the first ones' are less so
 
     def __post_init__(self):
         size = self.image_size
@@ -79,7 +80,9 @@ class VisionTransformer(nn.Module):
             c.positions,
             c.dropout,
         )
-        self.encoder = Encoder(c.dim, c.depth, c.num_heads, c.mlp_dim, c.dropout, c.attention_dropout, c.qkv_bias)
+        self.encoder = Encoder(
+            c.dim, c.depth, c.num_heads, c.mlp_dim, c.dropout, c.attention_dropout, c.qkv_bias, c.drop_path
+        )
         self.norm = nn.LayerNorm(c.dim, eps=LAYER_NORM_EPS)
         self.head = nn.Linear(c.dim, c.num_classes) if c.num_classes else nn.Identity()
         self.initialise()

@@ -1,0 +1,251 @@
+"""The command does what its words say; what it cannot do it says in one line, with an exit code, and no traceback."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("vitbook.sources")
+
+from vitbook import runs
+from vitbook.checkpoint import load_checkpoint
+from vitbook.cli import main
+from vitbook.data import digits
+from vitbook.vit import CONFIGS
+
+SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder in which a small model has been trained."""
+    folder = tmp_path_factory.mktemp("runs") / "small"
+    assert main(["train", "--folder", str(folder), *SMALL, "--learning-rate", "0.02", "--epochs", "12"]) == 0
+    return folder
+
+
+def picture(folder: Path, index: int = 0) -> Path:
+    """A test digit as a file."""
+    path = folder / f"digit{index}.png"
+    Image.fromarray(digits().test.images[index, 0].numpy()).save(path)
+    return path
+
+
+# Each command
+
+
+def test_train_keeps_what_it_was_asked_and_what_came_of_it(trained):
+    run = runs.read_run(trained / "run.json")
+    assert (run.vit.dim, run.vit.depth, run.train.epochs, run.train.learning_rate) == (12, 1, 12, 0.02)
+    assert (run.model, run.dataset, run.place) == ("vit_digits", "digits", trained)
+    _, facts = load_checkpoint(trained / "last.json")
+    assert facts["step"] == 12 * 20
+    assert facts["config"] == json.loads((trained / "run.json").read_text())["train"]
+    assert len((trained / "log.jsonl").read_text().splitlines()) == 12
+
+
+def test_train_says_where_it_leaves_the_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *SMALL]) == 0
+    said = capsys.readouterr()
+    assert "validation accuracy" in said.out
+    assert said.out.endswith("kept in runs/vit_digits; to test it: vitbook evaluate runs/vit_digits\n")
+    assert said.err == ""
+    assert main(["evaluate"]) == 0, "without options, the commands go together"
+
+
+def test_evaluate_says_what_evaluation_says(trained, capsys):
+    assert main(["evaluate", str(trained)]) == 0
+    line = capsys.readouterr().out
+    result = runs.evaluate_run(trained)
+    assert len(result.labels) == len(digits().test)
+    assert torch.equal(result.labels, digits().test.labels)
+    assert result.accuracy > 0.5
+    right = round(result.accuracy * 360)
+    assert line == f"test accuracy {result.accuracy:.2%} ({right} of 360), loss {result.loss:.4f} nats\n"
+
+
+def test_evaluate_on_validation_says_what_training_said(trained):
+    result = runs.evaluate_run(trained / "best.json", "validation")
+    _, facts = load_checkpoint(trained / "best.json")
+    assert result.accuracy == pytest.approx(facts["best"]["validation_accuracy"])
+    assert result.loss == pytest.approx(facts["best"]["validation_loss"], rel=1e-5)
+
+
+def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
+    paths = [picture(tmp_path, index) for index in range(3)]
+    assert main(["predict", *map(str, paths), "--checkpoint", str(trained), "--top", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    result = runs.evaluate_run(trained)
+    for line, path, scores in zip(lines, paths, result.scores, strict=False):
+        shares, classes = scores.softmax(dim=0).topk(2)
+        words = ", ".join(f"{k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
+        assert line == f"{path}: {words}"
+    assert len(lines) == 3
+
+
+def test_predict_takes_pictures_of_any_size_and_kind(trained, tmp_path):
+    large = Image.open(picture(tmp_path)).convert("CMYK").resize((64, 64), Image.Resampling.NEAREST)
+    large.save(tmp_path / "large.jpg", quality=100)
+    (small,), (other,) = (
+        runs.predict_pictures(trained, [picture(tmp_path)]),
+        runs.predict_pictures(trained, [tmp_path / "large.jpg"]),
+    )
+    assert small[0][0] == other[0][0]
+    assert sum(share for _, share in runs.predict_pictures(trained, [picture(tmp_path)], top=99)[0]) == pytest.approx(1)
+
+
+def test_predict_sees_colours_in_grey_where_the_model_does(trained, tmp_path):
+    red, green = (Image.open(picture(tmp_path, index)) for index in (0, 1))
+    coloured = Image.merge("RGB", (red, green, Image.new("L", red.size)))
+    coloured.save(tmp_path / "coloured.png")
+    coloured.convert("L").save(tmp_path / "grey.png")
+    one, other = runs.predict_pictures(trained, [tmp_path / "coloured.png", tmp_path / "grey.png"])
+    assert one == other
+    assert one != runs.predict_pictures(trained, [picture(tmp_path, 0)])[0]
+
+
+def test_summary_counts_parameters(capsys):
+    assert main(["summary", "vit_h_14", "--depth", "1"]) == 0
+    assert "Total params: 632,045,800" in capsys.readouterr().out
+
+
+def test_datasets_lists_all_that_load(capsys):
+    assert main(["datasets"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == ["digits", *runs.SOURCES, "FOLDER"]
+
+
+# Options
+
+
+def weights(folder: Path) -> str:
+    return json.loads((folder / "best.json").read_text())["sha256"]
+
+
+def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
+    one, again, other = (tmp_path / name for name in ("one", "again", "other"))
+    assert main(["train", *SMALL, "--folder", str(one), "--seed", "7", "--drop-path", "0.2"]) == 0
+    config = ["--config", str(one / "run.json"), "--no-progress"]
+    assert main(["train", *config, "--folder", str(again)]) == 0
+    assert main(["train", *config, "--folder", str(other), "--seed", "8"]) == 0
+    assert weights(one) == weights(again) != weights(other)
+    first, last = (runs.read_run(folder / "run.json") for folder in (one, other))
+    assert (first.vit, last.train.seed) == (last.vit, 8)
+
+
+def test_a_named_model_brings_its_shape():
+    for name in ("vit_digits", "vit_cifar"):
+        assert runs.run_of(name).vit == CONFIGS[name]
+
+
+def test_help_explains_every_setting(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--help"])
+    assert stop.value.code == 0
+    said = capsys.readouterr().out
+    for option in ("--epochs", "--drop-path", "--dataset", "--config", "--resume", "--checkpoint-steps"):
+        assert option in said
+    assert "share of the target spread evenly over all classes" in said
+
+
+def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys):
+    options = ["train", *SMALL, "--folder", str(tmp_path / "run")]
+    assert main(options) == 0
+    before = weights(tmp_path / "run")
+    assert main([*options, "--resume"]) == 0
+    capsys.readouterr()
+    assert main([*options, "--epochs", "3"]) == 1
+    assert "already holds a training" in capsys.readouterr().err
+    assert weights(tmp_path / "run") == before
+    assert runs.read_run(tmp_path / "run" / "run.json").train.epochs == 2
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("", 2, "Expected one of {train, evaluate, predict, summary, datasets}"),
+        ("trian", 2, "Unrecognized options: trian"),
+        ("train --epoch 3", 2, "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
+        ("train --epochs many", 2, "Error parsing --epochs"),
+        ("train --epochs 0", 2, "epochs must be finite, at least 1, got 0"),
+        ("train --dim 13", 2, "dim 13 is not divisible by num_heads 4"),
+        ("train --model vit_b16", 2, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
+        ("train --config nowhere.json", 2, "No such file or directory: nowhere.json"),
+        ("train --config {broken}", 2, "describes no run"),
+        ("train --dataset cifar11", 1, "unknown data set 'cifar11', did you mean 'cifar10'?"),
+        ("train --model vit_b_16", 1, "image 8×8 is not divisible by patch size 16"),
+        ("train --dataset cifar10 --data-dir {empty}", 1, "cifar10"),
+        ("train --batch-size 5000", 1, "batch_size must be at most 1295, the training pictures, got 5000"),
+        ("evaluate {empty}/none", 1, "there is no trained model at"),
+        ("evaluate {broken}", 1, "should be the JSON of a checkpoint"),
+        ("evaluate {trained} --split all", 1, "unknown split 'all'"),
+        ("evaluate {trained}/last.json", 1, "does not hold the weights of a VisionTransformer"),
+        ("predict", 2, "predict needs a picture file"),
+        ("predict {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
+        ("predict {empty}/none.png --checkpoint {trained}", 1, "No such file or directory"),
+        ("summary vit_b16", 1, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
+    ],
+)
+def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.json").write_text('{"epochs": 3}')
+    places = dict(empty=tmp_path / "empty", broken=tmp_path / "broken.json", trained=trained)
+    assert main(arguments.format(**places).split()) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("vitbook: ") and said.err.count("\n") == 1
+    assert message in said.err
+
+
+def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
+    folder = tmp_path / "run"
+    options = ["train", *SMALL, "--epochs", "2000", "--folder", str(folder)]
+    process = subprocess.Popen([sys.executable, "-m", "vitbook", *options], stderr=subprocess.PIPE, text=True)
+    while not (folder / "last.json").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    again = f"vitbook train --config {folder / 'run.json'} --resume"
+    assert said == f"vitbook: stopped; from the last checkpoint on: {again}\n"
+    assert process.returncode == 130
+    _, facts = load_checkpoint(folder / "last.json")
+    assert 0 < facts["step"] < 40_000
+    assert runs.read_run(folder / "run.json").train.epochs == 2000
+
+
+# Several processes
+
+
+def test_torchruns_processes_work_together(tmp_path):
+    """Two processes, started as torchrun starts them, on the loopback interface, leave what one leaves."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = dict(
+        WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"
+    )
+    command = [sys.executable, "-m", "vitbook", "train", *SMALL, "--folder", str(tmp_path / "two")]
+    processes = [
+        subprocess.Popen(command, env=os.environ | shared | dict(RANK=str(rank), LOCAL_RANK=str(rank)))
+        for rank in range(2)
+    ]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert main(["train", *SMALL, "--folder", str(tmp_path / "one")]) == 0
+    one, two = (load_checkpoint(tmp_path / name / "last.json")[1]["history"] for name in ("one", "two"))
+    for ours, theirs in zip(one, two, strict=True):
+        assert theirs["validation_loss"] == pytest.approx(ours["validation_loss"], rel=1e-3)
+        assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)

@@ -1,0 +1,565 @@
+"""The engine trains as the bare loop does, goes on after a kill as if nothing had been, and shares its work."""
+
+import json
+import math
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+import ignite.distributed as idist
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.testing import assert_close
+
+from vitbook import engine
+from vitbook.checkpoint import load_checkpoint, without_prefix
+from vitbook.data import Split, digits, normalise
+from vitbook.engine import ORDER, TrainConfig, average, batches, fit, folded
+from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
+from vitbook.vit import VisionTransformer, create_vit
+
+# Processes that have imported everything before they start
+context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+if os.name == "posix":
+    context.set_forkserver_preload(["vitbook.engine", "vitbook.vit"])
+
+PLAIN = TrainConfig(epochs=2, batch_size=16, label_smoothing=0.0, affine=0.0)
+# every source of random numbers at once
+RICH = replace(PLAIN, epochs=3, affine=1.0, crop=1, flip=True, mixup=0.3, cutmix=1.0, ema=0.9, label_smoothing=0.1)
+
+
+@dataclass
+class Data:
+    """48 digits in 6 batches to train on, 20 to choose by; the test pictures may not be looked at."""
+
+    train: Split
+    validation: Split | None
+    mean: torch.Tensor
+    std: torch.Tensor
+    name: str = "digits"
+    class_names: tuple[str, ...] = tuple("0123456789")
+
+    @property
+    def test(self):
+        raise AssertionError("the test pictures are not for training")
+
+
+def some_data(validation: bool = True, pictures: int = 50) -> Data:
+    every = digits()
+    images, labels = every.train.images, every.train.labels
+    chosen = Split(images[-20:], labels[-20:]) if validation else None
+    return Data(Split(images[:pictures], labels[:pictures]), chosen, every.mean, every.std)
+
+
+def some_model(**changes) -> VisionTransformer:
+    torch.manual_seed(0)
+    sizes = dict(dim=12, depth=2, num_heads=3, mlp_dim=20, patch_size=4)
+    model = create_vit("vit_digits", **sizes | changes)
+    nn.init.normal_(model.head.weight, std=0.1)
+    return model
+
+
+def trained(config: TrainConfig, model: nn.Module | None = None, **settings) -> nn.Module:
+    model = model or some_model()
+    fit(model, some_data(settings.pop("validation", True)), config, progress=False, **settings)
+    return model
+
+
+def same_weights(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+
+
+def largest_gap(one: nn.Module, other: nn.Module) -> float:
+    """Between any two weights. The keys' biases are left out: they change no attention weight, so that their gradient
+    is rounding alone, of which AdamW makes whole steps."""
+    gap = 0.0
+    for (name, a), b in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+        apart = (a - b).abs()
+        if name.endswith("qkv.bias"):
+            queries, _, values = apart.chunk(3)
+            apart = torch.cat([queries, values])
+        gap = max(gap, apart.max().item())
+    return gap
+
+
+# What training is
+
+
+def test_it_takes_the_same_steps_as_the_bare_loop():
+    config = replace(PLAIN, label_smoothing=0.1, seed=3)
+    data, bare = some_data(validation=False), some_model()
+    optimizer = torch.optim.AdamW(parameter_groups(bare, 0.1), lr=3e-3, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, 6, 0))
+    for epoch in (1, 2):
+        order = torch.randperm(50, generator=torch.Generator().manual_seed(folded(3, ORDER, epoch)))[:48].split(16)
+        shown = [(normalise(data.train.images[i], data.mean, data.std), data.train.labels[i]) for i in order]
+        train_epoch(bare, shown, optimizer, schedule, label_smoothing=0.1)
+    ours = some_model()
+    history = fit(ours, data, config, progress=False)
+    assert same_weights(ours, bare)
+    assert [record["step"] for record in history] == [3, 6]
+
+
+def test_it_learns():
+    history = fit(some_model(), some_data(), replace(PLAIN, epochs=30, learning_rate=1e-2), progress=False)
+    assert history[0]["train_loss"] > 2.2
+    assert history[-1]["train_loss"] < 0.5
+    assert history[-1]["train_accuracy"] > 0.9
+    assert history[-1]["validation_accuracy"] > 0.6
+
+
+def test_the_last_record_says_what_evaluation_says():
+    model, data = some_model(), some_data()
+    history = fit(model, data, replace(PLAIN, epochs=1), progress=False)
+    result = evaluate(model, batches(data.validation, data.mean, data.std, 16))
+    assert history[0]["validation_loss"] == pytest.approx(result.loss, rel=1e-6)
+    assert history[0]["validation_accuracy"] == pytest.approx(result.accuracy)
+
+
+CHANGES = dict(
+    epochs=3,
+    batch_size=8,
+    learning_rate=1e-3,
+    warmup=0.5,
+    weight_decay=0.0,
+    betas=(0.8, 0.9),
+    clip_norm=0.1,
+    label_smoothing=0.1,
+    affine=1.0,
+    crop=1,
+    flip=True,
+    mixup=0.3,
+    cutmix=1.0,
+    ema=0.5,
+    bf16=True,
+    seed=1,
+)
+
+
+def test_every_setting_of_the_recipe_changes_the_weights():
+    base = trained(PLAIN, validation=False)
+    assert same_weights(base, trained(PLAIN, validation=False))
+    for name, value in CHANGES.items():
+        other = trained(replace(PLAIN, **{name: value}), validation=False)
+        assert not same_weights(base, other), name
+    elsewhere = {"accumulate", "compile", "patience", "checkpoint_steps"}
+    assert set(CHANGES) | elsewhere == {field.name for field in fields(TrainConfig)}
+
+
+def test_dropout_and_drop_path_follow_the_seed_and_leave_the_callers_random_numbers_alone():
+    models = []
+    for settings in (dict(dropout=0.3), dict(drop_path=0.3), dict()):
+        one, other = (some_model(**settings) for _ in range(2))
+        torch.manual_seed(5)
+        before = torch.get_rng_state()
+        trained(PLAIN, one)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.rand(7)
+        trained(PLAIN, other)
+        assert same_weights(one, other)
+        models.append(one)
+    assert not same_weights(models[0], models[2])
+    assert not same_weights(models[1], models[2])
+
+
+def test_a_batch_in_parts_is_the_batch():
+    whole, parts = some_model(), some_model()
+    one = fit(whole, some_data(), PLAIN, progress=False)
+    other = fit(parts, some_data(), replace(PLAIN, accumulate=4), progress=False)
+    assert largest_gap(whole, some_model()) > 5e-3
+    assert largest_gap(whole, parts) < 1e-4
+    for mine, theirs in zip(one, other, strict=True):
+        assert without_times(theirs) == pytest.approx(without_times(mine), rel=1e-3)
+
+
+def test_bfloat16_stays_near_float32():
+    assert 0 < largest_gap(trained(PLAIN), trained(replace(PLAIN, bf16=True))) < 0.02
+
+
+def test_the_compiled_model_is_the_one_that_is_trained(monkeypatch):
+    compiled = []
+
+    def fake_compile(model):
+        compiled.append(model)
+        return lambda images: model(images)
+
+    monkeypatch.setattr(torch, "compile", fake_compile)
+    model = trained(replace(PLAIN, compile=True))
+    assert compiled == [model]
+    assert same_weights(model, trained(PLAIN))
+
+
+def test_the_running_mean_is_what_its_formula_says():
+    mean, model = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    nn.init.constant_(model.weight, 5.0)
+    model.running_mean += 2
+    average(mean, model, 0.9)
+    assert_close(mean.weight.detach(), torch.full((3,), 0.9 * 1 + 0.1 * 5))
+    assert_close(mean.running_mean, model.running_mean)
+
+
+def test_the_running_mean_is_evaluated_and_kept(tmp_path):
+    model = trained(replace(PLAIN, ema=0.9), folder=tmp_path, validation=False)
+    tensors, _ = load_checkpoint(tmp_path / "last.json")
+    mean, weights = without_prefix("ema", tensors), without_prefix("model", tensors)
+    best, _ = load_checkpoint(tmp_path / "best.json")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, mean[name]) and torch.equal(tensor, best[name])
+    assert not torch.equal(mean["head.weight"], weights["head.weight"])
+
+
+def test_chapters_find_it_beside_the_bare_loop():
+    from vitbook import training
+
+    assert (training.fit, training.TrainConfig) == (fit, TrainConfig)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        training.nothing  # noqa: B018
+
+
+def test_the_bare_loop_is_imported_without_the_engine():
+    code = "import sys, vitbook.training; print('ignite' in sys.modules, 'tensorboard' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False False\n"
+
+
+def test_the_models_mode_is_left_as_it_was():
+    one, other = trained(PLAIN, some_model(dropout=0.3).eval()), trained(PLAIN, some_model(dropout=0.3).train())
+    assert (one.training, other.training) == (False, True)
+    assert same_weights(one, other)
+
+
+# What is written
+
+
+def test_log_and_checkpoints_hold_what_happened(tmp_path):
+    model, data = some_model(), some_data()
+    history = fit(model, data, PLAIN, tmp_path / "run", progress=False)
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == history
+    names = "epoch step lr train_loss train_accuracy gradient_norm validation_loss validation_accuracy"
+    assert list(history[0]) == [*names.split(), "pictures_per_second", "seconds"]
+    assert [record["epoch"] for record in history] == [1, 2]
+    assert history[0]["seconds"] < history[1]["seconds"]
+
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("validation_loss")] == [3, 6]
+    assert events.Scalars("train_loss")[1].value == pytest.approx(history[1]["train_loss"])
+
+    tensors, facts = load_checkpoint(tmp_path / "run" / "last.json")
+    assert (facts["step"], facts["history"], facts["dataset"]) == (6, history, "digits")
+    assert TrainConfig(**facts["config"]) == PLAIN
+    assert facts["model"] == json.loads(json.dumps(asdict(model.config)))
+    assert facts["class_names"] == list("0123456789")
+    assert_close(torch.tensor(facts["mean"]), data.mean, rtol=0, atol=0)
+    assert_close(torch.tensor(facts["std"]), data.std, rtol=0, atol=0)
+    best, facts = load_checkpoint(tmp_path / "run" / "best.json")
+    assert facts["best"] == max(history, key=lambda record: record["validation_accuracy"])
+    model.load_state_dict(best, strict=True)
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trained(PLAIN)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_validation_the_last_weights_are_kept(tmp_path):
+    model = trained(PLAIN, folder=tmp_path, validation=False)
+    best, _ = load_checkpoint(tmp_path / "best.json")
+    last, _ = load_checkpoint(tmp_path / "last.json")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, best[name]) and torch.equal(tensor, last[f"model.{name}"])
+
+
+def test_a_folder_in_use_is_not_written_over(tmp_path):
+    trained(PLAIN, folder=tmp_path)
+    before = (tmp_path / "last.json").read_text()
+    with pytest.raises(ValueError, match="already holds a training: resume it, or name another folder"):
+        trained(PLAIN, folder=tmp_path)
+    assert (tmp_path / "last.json").read_text() == before
+
+
+# Stopping early
+
+
+def test_patience_ends_and_the_best_weights_are_left(tmp_path):
+    accuracies = iter([0.3, 0.5, 0.4, 0.5, 0.1, 0.9])
+    weights = []
+
+    class Scripted(engine.Training):
+        def validate(self):
+            weights.append({name: tensor.clone() for name, tensor in self.model.state_dict().items()})
+            return {"validation_loss": 1.0, "validation_accuracy": next(accuracies)}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "Training", Scripted)
+        model = some_model()
+        history = fit(model, some_data(), replace(PLAIN, epochs=20, patience=3), tmp_path, progress=False)
+        assert len(history) == 5
+        assert load_checkpoint(tmp_path / "best.json")[1]["best"]["epoch"] == 2
+        assert all(torch.equal(tensor, weights[1][name]) for name, tensor in model.state_dict().items())
+        again = some_model()
+        assert fit(again, some_data(), replace(PLAIN, epochs=20, patience=3), tmp_path, True, False) == history
+        assert same_weights(again, model)
+
+
+# Errors
+
+
+class Spoiled(nn.Module):
+    """From a certain call on, scores or their gradients are not finite."""
+
+    def __init__(self, call: int, what: str):
+        super().__init__()
+        self.model, self.calls, self.call, self.what = some_model(), 0, call, what
+
+    def forward(self, images):
+        scores = self.model(images)
+        self.calls += self.training
+        if self.training and self.calls == self.call:
+            if self.what == "loss":
+                return scores * math.nan
+            scores.register_hook(lambda gradient: gradient / 0)
+        return scores
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+@pytest.mark.parametrize(("checkpoint_steps", "spoiled", "saved"), [(0, 5, 3), (2, 5, 4), (2, 4, 2)])
+def test_what_is_not_finite_stops_training_and_spoils_no_checkpoint(tmp_path, what, checkpoint_steps, spoiled, saved):
+    config = replace(PLAIN, checkpoint_steps=checkpoint_steps)
+    with pytest.raises(FloatingPointError, match=rf"in step {spoiled}, epoch 2; the last checkpoint is .*last\.json"):
+        trained(config, Spoiled(spoiled, what), folder=tmp_path)
+    tensors, facts = load_checkpoint(tmp_path / "last.json")
+    assert facts["step"] == saved
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+    assert all(tensor.isfinite().all() for tensor in load_checkpoint(tmp_path / "best.json")[0].values())
+
+
+def test_without_a_checkpoint_the_message_says_so():
+    with pytest.raises(FloatingPointError, match="in step 2, epoch 1; no checkpoint yet"):
+        trained(PLAIN, Spoiled(2, "loss"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(batch_size=51), "batch_size must be at most 50, the training pictures, got 51"),
+        (dict(accumulate=3), "batch_size 16 is not divisible by 1 processes × accumulate 3"),
+        (dict(patience=2), "patience 2 needs validation pictures"),
+    ],
+)
+def test_what_does_not_fit_the_data_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        trained(replace(PLAIN, **changes), validation=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(epochs=0), "epochs must be finite, at least 1, got 0"),
+        (dict(epochs=2.5), "epochs must be of type int, got 2.5"),
+        (dict(epochs="2"), "epochs must be of type int, got '2'"),
+        (dict(seed=True), "seed must be of type int, got True"),
+        (dict(flip=1), "flip must be of type bool, got 1"),
+        (dict(learning_rate=math.nan), "learning_rate must be finite, at least 0, got nan"),
+        (dict(weight_decay=math.inf), "weight_decay must be finite, at least 0, got inf"),
+        (dict(clip_norm=-1), "clip_norm must be finite, at least 0, got -1"),
+        (dict(warmup=1.0), "warmup must be finite, at least 0 and less than 1, got 1.0"),
+        (dict(betas=(0.9,)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9,\)"),
+        (dict(betas=(0.9, 1.0)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9, 1.0\)"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**changes)
+
+
+def test_the_config_survives_json():
+    assert TrainConfig(**json.loads(json.dumps(asdict(RICH)))) == RICH
+
+
+# Going on
+
+
+class Power(Exception):
+    """It went out."""
+
+
+class Interrupted(nn.Module):
+    """Raises at one call, between forward and backward."""
+
+    def __init__(self, model: nn.Module, call: int):
+        super().__init__()
+        self.model, self.config, self.calls, self.call = model, model.config, 0, call
+
+    def forward(self, images):
+        self.calls += self.training
+        if self.calls == self.call:
+            raise Power
+        return self.model(images)
+
+
+def without_times(record: dict) -> dict:
+    """Without what the clock says."""
+    return {name: value for name, value in record.items() if name not in ("pictures_per_second", "seconds")}
+
+
+@pytest.mark.parametrize("checkpoint_steps", [0, 1, 4])
+def test_a_training_interrupted_at_any_step_ends_as_if_it_had_not_been(tmp_path, checkpoint_steps):
+    config = replace(RICH, checkpoint_steps=checkpoint_steps)
+    settings = dict(dropout=0.1, drop_path=0.1)
+
+    def model(call=-1):
+        return Interrupted(some_model(**settings), call)
+
+    whole = model()
+    history = fit(whole, some_data(), config, tmp_path / "whole", progress=False)
+    for call in range(1, 10):
+        folder = tmp_path / str(call)
+        with pytest.raises(Power):
+            fit(model(call), some_data(), config, folder, progress=False)
+        resumed = model()
+        again = fit(resumed, some_data(), config, folder, resume=True, progress=False)
+        assert resumed.calls <= 9 - (call - 1) + (checkpoint_steps or 3) - 1, "it went on, not back to the start"
+        assert same_weights(resumed, whole), f"interrupted at step {call}"
+        assert list(map(without_times, again)) == list(map(without_times, history))
+        assert len((folder / "log.jsonl").read_text().splitlines()) == 3
+        for name in ("last", "best"):
+            ours, theirs = (load_checkpoint(place / f"{name}.json")[0] for place in (folder, tmp_path / "whole"))
+            assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def logged_steps(folder: Path) -> list[int]:
+    """The steps at which TensorBoard has a point."""
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return [event.step for event in events.Scalars("train_loss")]
+
+
+def test_an_epoch_that_ended_without_its_record_is_not_taken_for_done(tmp_path, monkeypatch):
+    """The power goes out between the last step of an epoch and the end of its evaluation."""
+    config = replace(RICH, checkpoint_steps=1)
+    whole = fit(some_model(), some_data(), config, tmp_path / "whole", progress=False)
+    calls = iter(range(10))
+
+    def evaluate_once(*arguments):
+        if next(calls):
+            raise Power
+        return evaluate(*arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(Power):
+        patch.setattr(engine, "evaluate", evaluate_once)
+        fit(some_model(), some_data(), config, tmp_path / "killed", progress=False)
+    again = fit(some_model(), some_data(), config, tmp_path / "killed", resume=True, progress=False)
+    assert list(map(without_times, again)) == list(map(without_times, whole))
+    assert logged_steps(tmp_path / "killed") == [3, 6, 9]
+
+
+def test_tensorboard_shows_each_epoch_once(tmp_path):
+    config = replace(RICH, checkpoint_steps=4)
+    with pytest.raises(Power):
+        fit(Interrupted(some_model(), 8), some_data(), config, tmp_path, progress=False)
+    assert logged_steps(tmp_path) == [3, 6]
+    fit(Interrupted(some_model(), -1), some_data(), config, tmp_path, resume=True, progress=False)  # from step 4
+    assert logged_steps(tmp_path) == [3, 6, 9]
+
+
+def test_a_finished_training_stays_as_it_is(tmp_path):
+    model = trained(PLAIN, folder=tmp_path)
+    before = (tmp_path / "last.json").read_text()
+    again = some_model()
+    assert len(fit(again, some_data(), PLAIN, tmp_path, resume=True, progress=False)) == 2
+    assert same_weights(again, model)
+    assert (tmp_path / "last.json").read_text() == before
+
+
+def test_another_training_is_not_gone_on_with(tmp_path):
+    trained(PLAIN, folder=tmp_path)
+    with pytest.raises(ValueError, match="holds another training: config.epochs is 2 there, 9 here"):
+        trained(replace(PLAIN, epochs=9), folder=tmp_path, resume=True)
+    with pytest.raises(ValueError, match="model.depth is 2 there, 1 here"):
+        trained(PLAIN, some_model(depth=1), folder=tmp_path, resume=True)
+
+
+LONG = replace(RICH, epochs=40, checkpoint_steps=4)
+
+
+def train_in(folder: Path, started) -> None:
+    torch.set_num_threads(1)
+    started.set()
+    fit(some_model(dropout=0.1, drop_path=0.1), some_data(), LONG, folder, resume=True, progress=False)
+
+
+def test_a_process_killed_again_and_again_ends_with_the_same_weights(tmp_path):
+    """SIGKILL at random moments, in the middle of a step or of writing a file; in the end the files' SHA-256 agree."""
+
+    def run(folder: Path, seconds: float | None = None) -> tuple[int, float]:
+        """The exit code, and the seconds it ran."""
+        started = context.Event()
+        process = context.Process(target=train_in, args=(folder, started))
+        process.start()
+        started.wait()
+        begin = time.perf_counter()
+        process.join(seconds)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+        return process.exitcode, time.perf_counter() - begin
+
+    exitcode, seconds = run(tmp_path / "whole")
+    assert exitcode == 0
+    moments, kills = random.Random(0), 0
+    while kills < 4 and run(tmp_path / "killed", moments.uniform(0.1, 0.3) * seconds)[0] == -signal.SIGKILL:
+        kills += 1
+    assert kills >= 2
+    assert run(tmp_path / "killed")[0] == 0
+    for name in ("last", "best"):
+        whole, killed = (json.loads((tmp_path / run / f"{name}.json").read_text()) for run in ("whole", "killed"))
+        assert killed["sha256"] == whole["sha256"]
+        assert list(map(without_times, killed["history"])) == list(map(without_times, whole["history"]))
+
+
+# Several processes
+
+
+def train_together(rank: int, port: int, folder: Path, config: TrainConfig) -> None:
+    torch.set_num_threads(1)
+    os.environ |= dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+    os.environ |= dict(MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
+    with idist.Parallel(backend="gloo"):
+        fit(some_model(), some_data(), config, folder / str(rank), progress=False)
+
+
+def together(folder: Path, config: TrainConfig) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = [context.Process(target=train_together, args=(rank, port, folder, config)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def test_two_processes_follow_one_and_the_first_alone_writes(tmp_path):
+    """To 1e-4 of weights that have moved by more than 5e-3: their sums are rounded in another order."""
+    config = replace(PLAIN, epochs=4, accumulate=2, ema=0.9)
+    together(tmp_path, config)
+    alone = some_model()
+    history = fit(alone, some_data(), config, progress=False)
+    assert not (tmp_path / "1").exists()
+    theirs = some_model()
+    assert largest_gap(alone, theirs) > 5e-3
+    theirs.load_state_dict(load_checkpoint(tmp_path / "0" / "best.json")[0])
+    assert largest_gap(alone, theirs) < 1e-4
+    _, facts = load_checkpoint(tmp_path / "0" / "last.json")
+    for mine, other in zip(history, facts["history"], strict=True):
+        assert without_times(other) == pytest.approx(without_times(mine), rel=1e-3)

@@ -1,0 +1,97 @@
+"""Tensors and a few facts about them on the disk: safetensors beside JSON. Loading one never executes code.
+
+A checkpoint called "last" is `last.json`, which holds the facts, and names the file with the tensors and its SHA-256.
+The JSON is replaced in one step, after that file is whole: whatever interrupts the writing, there is always one whole
+checkpoint, the old or the new.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+TENSORS, SHA256 = "tensors", "sha256"  # the keys in the JSON that name the file, and say what is in it
+
+
+def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict) -> Path:
+    """Write tensors and facts as checkpoint `name`, replacing an older one of that name. Returns the path of the JSON.
+
+    facts: anything JSON can hold. Raises OSError where the disk is full or may not be written to; the older checkpoint
+    is then still whole.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    content = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
+    digest = hashlib.sha256(content).hexdigest()
+    file = f"{name}-{digest[:12]}.safetensors"  # another content, another file: the old one stays while this is written
+    write_whole(folder / file, content)
+    document = json.dumps({TENSORS: file, SHA256: digest, **facts}, indent=2) + "\n"
+    write_whole(folder / f"{name}.json", document.encode())
+    for older in folder.glob(f"{name}-*.safetensors"):
+        if older.name != file:
+            older.unlink()
+    return folder / f"{name}.json"
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
+    """The tensors and facts of a checkpoint, by the path of its JSON. On the CPU.
+
+    Raises FileNotFoundError for a file that is not there, ValueError for one that is no checkpoint or is damaged.
+    """
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        file, digest = path.with_name(Path(facts.pop(TENSORS)).name), facts.pop(SHA256)  # always beside the JSON
+    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} should be the JSON of a checkpoint, with {TENSORS} and {SHA256}: {error!r}") from None
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise ValueError(f"{file} is damaged: its SHA-256 is not the one that {path.name} names")
+    try:
+        return load(content), facts
+    except SafetensorError as error:
+        raise ValueError(f"{file} is no safetensors file: {error}") from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Put a file with this content at `path` in one step, or leave what was there and nothing else."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # on the disk before it takes the old one's place
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors, each name behind `prefix.`."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those tensors whose name is behind `prefix.`, without it."""
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """A copy of an optimiser's state as named tensors: parameter number, then what is kept of it, as "3.exp_avg"."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{i}.{name}": torch.as_tensor(kept).clone() for i, all_kept in state.items() for name, kept in all_kept.items()
+    }
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave, into an optimiser over the same parameters."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        number, _, kept = name.partition(".")
+        state.setdefault(int(number), {})[kept] = tensor
+    optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

@@ -1,0 +1,166 @@
+"""The command `vitbook`: each of its commands is a dataclass, of which options and help are made, and one call."""
+
+import contextlib
+import io
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import torchinfo
+import tyro
+
+from vitbook import runs
+from vitbook.sources import SOURCES
+from vitbook.vit import create_vit
+
+PROGRAM = "vitbook"
+TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the defaults of all other options of `train` depend on."""
+
+    model: str | None = None
+    config: Path | None = None
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
+
+    run: runs.Run = field(default_factory=runs.Run)
+    config: Path | None = None  # run.json of another training, whose settings are taken where no option says otherwise
+    resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
+    progress: bool = True  # whether to show a bar
+
+    def __call__(self) -> None:
+        try:
+            records = runs.train_run(self.run, self.resume, self.progress)
+        except KeyboardInterrupt:
+            again = f"{PROGRAM} train --config {self.run.place / 'run.json'} --resume"
+            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
+        for name, value in records[-1].items():
+            print(f"{name.replace('_', ' '):<20} {value:.6g}")
+        print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Say how good a trained model is on pictures that it was not trained on."""
+
+    checkpoint: tyro.conf.Positional[Path] = TRAINED  # the folder of a training, or a checkpoint's JSON in it
+    split: str = "test"  # which pictures: test, validation or train
+    data_dir: Path | None = None  # where the data set's files are, if no longer where they were
+
+    def __call__(self) -> None:
+        result = runs.evaluate_run(self.checkpoint, self.split, self.data_dir)
+        right, all_of_them = int((result.predictions == result.labels).sum()), len(result.labels)
+        print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {all_of_them}), loss {result.loss:.4f} nats")
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Name the likeliest classes of some pictures."""
+
+    images: tyro.conf.Positional[tuple[Path, ...]]  # picture files of any size and kind
+    checkpoint: Path = TRAINED  # the folder of a training, or a checkpoint's JSON
+    top: int = 3  # how many classes to name
+
+    def __call__(self) -> None:
+        if not self.images:
+            raise Usage("predict needs a picture file")
+        for path, guesses in zip(
+            self.images, runs.predict_pictures(self.checkpoint, list(self.images), self.top), strict=True
+        ):
+            print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in guesses))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """List a model's parts, the shape that each gives, and its parameters."""
+
+    model: tyro.conf.Positional[str] = "vit_b_16"  # a named shape
+    depth: int = 3  # how far parts are taken apart
+
+    def __call__(self) -> None:
+        with torch.device("meta"):  # shapes without numbers: the largest model takes no memory
+            model = create_vit(self.model)
+        size = (1, model.config.channels, *model.config.image_size)
+        print(torchinfo.summary(model, input_size=size, device="meta", depth=self.depth, verbose=0))
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List the data sets that there are."""
+
+    def __call__(self) -> None:
+        print("digits          1,797 grey 8×8 pictures of handwritten digits, 10 classes; comes with scikit-learn")
+        for name, source in SOURCES.items():
+            print(f"{name:<15} {source.about}")
+        print("FOLDER          your own pictures, a sub-folder for each class")
+
+
+class Usage(Exception):
+    """The command line is not one that can be understood."""
+
+
+def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Summary | Datasets:
+    """The command that the arguments describe. Raises Usage where they describe none."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            start = tyro.cli(Start, args=arguments, return_unknown_args=True, add_help=False)[0]
+            train = Train(runs.run_of(start.model, start.config))
+            commands = (
+                Annotated[Train, tyro.conf.subcommand("train", default=train)]
+                | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+                | Annotated[Predict, tyro.conf.subcommand("predict")]
+                | Annotated[Summary, tyro.conf.subcommand("summary")]
+                | Annotated[Datasets, tyro.conf.subcommand("datasets")]
+            )
+            return tyro.cli(
+                commands,
+                prog=PROGRAM,
+                description="Train Vision Transformers, test them and use them.",
+                args=arguments,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as stop:
+        if not stop.code:  # help was asked for and given
+            raise
+        rows = [row.strip(" │|") for row in said.getvalue().split("For full helptext")[0].splitlines()[1:]]
+        message = one_line(" ".join(row for row in rows if row.strip("─-")))  # without the box around it
+        raise Usage(f"{message} (see {PROGRAM} --help)") from None
+    except (ValueError, OSError) as error:
+        raise Usage(reason(error)) from None
+
+
+def reason(error: BaseException) -> str:
+    """What an error says, in one line."""
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return one_line(str(error)) or type(error).__name__
+
+
+def one_line(message: str) -> str:
+    """The same words in a single line."""
+    return " ".join(message.split())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    try:
+        parse(sys.argv[1:] if arguments is None else arguments)()
+        return 0
+    except Usage as error:
+        code, message = 2, reason(error)
+    except KeyboardInterrupt as error:
+        code, message = 130, reason(error)
+    except (ValueError, OSError, ArithmeticError, RuntimeError) as error:
+        code, message = 1, reason(error)
+    print(f"{PROGRAM}: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,178 @@
+"""A training by its names: which model, on which pictures, kept where; and back from there, to test and to use."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import ignite.distributed as idist
+import torch
+from torch import Tensor
+
+from vitbook.checkpoint import load_checkpoint, write_whole
+from vitbook.data import Dataset, load_dataset, normalise
+from vitbook.engine import TrainConfig, batches, fit
+from vitbook.names import unknown
+from vitbook.pictures import crop_and_scale, read_picture, to_tensor
+from vitbook.runtime import device
+from vitbook.sources import SOURCES
+from vitbook.training import Evaluation, evaluate
+from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that a training begins with. Two trainings with the same are the same, on a CPU to the last bit."""
+
+    model: str = "vit_digits"  # a named shape, from which the other options of the model depart
+    dataset: str = (
+        "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder of pictures for each class
+    )
+    data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
+    validation: float = 0.1  # share of the training pictures that is set apart to choose by; 0 for none
+    folder: Path | None = None  # where to keep what comes of it; runs/MODEL if not given
+    train: TrainConfig = field(default_factory=TrainConfig)  # how the model is trained
+    # its shape; channels, num_classes and, but for a folder's pictures, image_size are those of the data
+    vit: ViTConfig = CONFIGS["vit_digits"]
+
+    @property
+    def place(self) -> Path:
+        """The folder of what comes of it."""
+        return self.folder or Path("runs") / self.model
+
+
+def run_of(model: str | None = None, config: Path | None = None) -> Run:
+    """The run that a file describes, or the one without options; with another model where one is named.
+
+    Raises ValueError for an unknown model and for a file that describes no run, OSError where there is none.
+    """
+    run = read_run(config) if config is not None else Run()
+    if model is None or model == run.model:
+        return run
+    if model not in CONFIGS:
+        raise ValueError(unknown("model", model, CONFIGS))
+    return replace(run, model=model, vit=CONFIGS[model])
+
+
+def read_run(path: Path) -> Run:
+    """The run that a JSON file describes. Raises ValueError where it describes none."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        paths = {name: Path(facts[name]) for name in ("data_dir", "folder") if facts.get(name) is not None}
+        nested = {"train": TrainConfig(**facts["train"]), "vit": ViTConfig(**facts["vit"])}
+        return Run(**facts | paths | nested)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} describes no run: {error!r}") from None
+
+
+def write_run(run: Run) -> None:
+    """run.json in the run's folder."""
+    run.place.mkdir(parents=True, exist_ok=True)
+    write_whole(run.place / "run.json", (json.dumps(asdict(run), indent=2, default=str) + "\n").encode())
+
+
+def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dict]:
+    """Train, on the GPU if there is one, and keep run.json, checkpoints and logs in `run.place`. Returns the records.
+
+    resume: whether to go on from the last checkpoint there, if there is one. Where `torchrun` has started several
+    processes, each calls this. Errors are those of `load_dataset` and `fit`.
+    """
+    with processes():
+        data = load_pictures(run, progress)
+        height, width = data.train.images.shape[2:]
+        shape = dict(image_size=(height, width), channels=data.train.images.shape[1], num_classes=len(data.class_names))
+        torch.manual_seed(run.train.seed)
+        model = VisionTransformer(replace(run.vit, **shape))
+        if idist.get_rank() == 0 and not (run.place / "last.json").exists():
+            write_run(run)
+        return fit(model.to(place_of_work()), data, run.train, run.place, resume, progress)
+
+
+def load_pictures(run: Run, progress: bool = True) -> Dataset:
+    """A run's pictures."""
+    own = run.dataset not in ("digits", *SOURCES)
+    size = {"image_size": run.vit.image_size[0]} if own else {}
+    return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **size)
+
+
+def load_trained(checkpoint: Path) -> tuple[VisionTransformer, dict]:
+    """A trained model, in evaluation, on the GPU if there is one, and the facts that were saved with it.
+
+    checkpoint: the folder of a run, whose best weights are taken, or a checkpoint's JSON in which weights are all there
+    is, as in "best". Raises FileNotFoundError where there is none, ValueError where it is no such checkpoint.
+    """
+    path = checkpoint / "best.json" if checkpoint.is_dir() else checkpoint
+    if not path.exists():
+        raise FileNotFoundError(f"there is no trained model at {checkpoint}; `vitbook train` makes one")
+    tensors, facts = load_checkpoint(path)
+    try:
+        model = VisionTransformer(ViTConfig(**facts["model"]))
+        model.load_state_dict(tensors)
+    except (TypeError, KeyError, RuntimeError) as error:
+        raise ValueError(f"{path} does not hold the weights of a VisionTransformer: {error}") from None
+    return model.to(device()).eval(), facts
+
+
+def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
+    """What a trained model says of the pictures of its run: "test", "validation" or "train".
+
+    checkpoint: as in `load_trained`, with run.json beside it; data_dir: where the data set's files are now.
+    """
+    if split not in SPLITS:
+        raise ValueError(unknown("split", split, SPLITS))
+    model, facts = load_trained(checkpoint)
+    run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
+    pictures = getattr(load_pictures(replace(run, data_dir=data_dir or run.data_dir)), split)
+    if pictures is None:
+        raise ValueError(f"{checkpoint} was trained without {split} pictures")
+    return evaluate(model, batches(pictures, *moments(facts), run.train.batch_size))
+
+
+@torch.no_grad()
+def predict_pictures(checkpoint: Path, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
+    """For each picture file, the likeliest classes and their probabilities, likeliest first.
+
+    Of each picture, the middle is taken, in the model's proportions, and scaled to its size; a model of one channel
+    sees it in grey. checkpoint: as in `load_trained`; top: how many classes. Raises ValueError for a file that is no
+    picture.
+    """
+    model, facts = load_trained(checkpoint)
+    height, width = model.config.image_size
+    guesses = []
+    for path in images:
+        picture = crop_and_scale(read_picture(path.read_bytes(), str(path)), height, width)
+        if model.config.channels == 1:
+            picture = picture.convert("L").convert("RGB")
+        pixels = to_tensor(picture)[None, : model.config.channels].to(device())
+        probabilities = model(normalise(pixels, *moments(facts)))[0].softmax(dim=0)
+        shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
+        names = [facts["class_names"][k] for k in classes.tolist()]
+        guesses.append(list(zip(names, shares.tolist(), strict=True)))
+    return guesses
+
+
+def moments(facts: dict) -> tuple[Tensor, Tensor]:
+    """The mean and standard deviation with which a model was trained, on its device. (C,), (C,)"""
+    return torch.tensor(facts["mean"], device=device()), torch.tensor(facts["std"], device=device())
+
+
+@contextmanager
+def processes() -> Iterator[None]:
+    """Meanwhile, work together with the other processes that `torchrun` has started, if it has."""
+    if "WORLD_SIZE" not in os.environ:
+        yield
+        return
+    idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield
+    finally:
+        idist.finalize()
+
+
+def place_of_work() -> torch.device:
+    """The device of this process: one GPU each, or the CPU."""
+    return idist.device() if torch.cuda.is_available() else torch.device("cpu")
