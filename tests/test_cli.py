@@ -210,10 +210,20 @@ def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained
     assert message in said.err
 
 
+def hear_interrupts() -> None:
+    """Undo, in a new process, that shells deafen what they run in the background to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
     folder = tmp_path / "run"
     options = ["train", *SMALL, "--epochs", "2000", "--folder", str(folder)]
-    process = subprocess.Popen([sys.executable, "-m", "vitbook", *options], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vitbook", *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
+    )
     while not (folder / "last.json").exists():
         assert process.poll() is None
         time.sleep(0.05)
