@@ -29,9 +29,7 @@ class Run:
     """Everything that a training begins with. Two trainings with the same are the same, on a CPU to the last bit."""
 
     model: str = "vit_digits"  # a named shape, from which the other options of the model depart
-    dataset: str = (
-        "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder of pictures for each class
-    )
+    dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
     validation: float = 0.1  # share of the training pictures that is set apart to choose by; 0 for none
     folder: Path | None = None  # where to keep what comes of it; runs/MODEL if not given
