@@ -17,6 +17,7 @@ ORDER = [
     "embedding",
     "encoder",
     "vit",
+    "cnn",
     "heads",
     "attention_maps",
     "pretrained",
