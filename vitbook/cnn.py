@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 
 class SmallCNN(nn.Module):
-    """Three stages of one residual block each, twice as wide and half as large from one to the next. (B, C, H, W) → (B, K).
+    """Three stages of one residual block, each twice as wide and half as large. (B, C, H, W) → (B, K).
 
-    He et al. 2016, with pre-activation. Neighbours that are processed alike wherever they lie are built in here; a Vision
+    He et al. 2016, with pre-activation. That neighbours belong together, wherever they lie, is built in; a Vision
     Transformer has to learn both.
 
     width: channels of the first stage; `features` gives the (B, 4·width) vector that the linear head sees.
