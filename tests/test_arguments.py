@@ -45,6 +45,7 @@ TABLE = {
     attention.attention_weights: (dict(scores=torch.randn(T, S)), dict(scores=torch.randn(T, S), mask=SOME)),
     attention.attention: (dict(q=q, k=k, v=v), dict(q=-q, k=-k, v=-v, mask=SOME, dropout_p=0.5)),
     attention.fused_attention: (dict(q=q, k=k, v=v), dict(q=-q, k=-k, v=-v, mask=SOME, dropout_p=0.5)),
+    attention.quickest_attention: (dict(q=q, k=k, v=v), dict(q=-q, k=-k, v=-v, mask=SOME, dropout_p=0.5)),
     attention.gaussian_attention: (dict(q=q, k=k, v=v), dict(q=-q, k=-k, v=-v, bandwidth=2.0)),
     self_attention.SelfAttention: (dict(dim=D, head_dim=4), dict(dim=13, head_dim=5, bias=False), x),
     multihead.split_heads: (dict(x=x, num_heads=3), dict(x=-x, num_heads=4)),
@@ -91,6 +92,10 @@ TABLE = {
         | dict(class_token=False, positions="none", dropout=0.5),
         images(),
     ),
+    embedding.drop_patches: (
+        dict(x=x, share=0.5),
+        dict(x=-x, share=0.2, num_prefix_tokens=2),
+    ),
     embedding.LearnedPositions: places,
     embedding.LearnedPositions2D: places,
     embedding.SinCosPositions2D: places,
@@ -115,6 +120,11 @@ TABLE = {
     vit.VisionTransformer: (
         dict(config=check.small_config()),
         dict(config=check.small_config(depth=3), patch_embed=patches.HybridEmbedding(STEM, 6, 2, D, 2)),
+        images(),
+    ),
+    vit.make_patch_embed: (
+        dict(config=check.small_config()),
+        dict(config=check.small_config(stem=(5,))),
         images(),
     ),
     vit.create_vit: (dict(name="vit_digits"), dict(name="vit_fashion"), torch.randn(B, 1, 8, 8)),

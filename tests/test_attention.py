@@ -7,7 +7,15 @@ import pytest
 import torch
 from properties import HEADS, B, S, T, close
 
-from vitbook.attention import attention, attention_scores, attention_weights, fused_attention, gaussian_attention
+from vitbook.attention import (
+    LONGEST_EXPLICIT,
+    attention,
+    attention_scores,
+    attention_weights,
+    fused_attention,
+    gaussian_attention,
+    quickest_attention,
+)
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -145,3 +153,29 @@ def test_what_does_not_fit_is_named(function, shapes, mask, message):
 def test_a_bandwidth_must_be_positive(bandwidth):
     with pytest.raises(ValueError, match=f"must be positive, got {bandwidth}"):
         gaussian_attention(*queries_keys_values(), bandwidth)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("differentiated", [True, False])
+def test_the_quickest_form_is_one_of_the_two(dtype, differentiated, monkeypatch):
+    """Explicit for bfloat16 that is differentiated on a CPU, fused otherwise; the numbers are the same to rounding."""
+    calls = []
+
+    def explicit(*args, **kwargs):
+        calls.append("explicit")
+        return attention(*args, **kwargs)
+
+    q, k, v = (torch.randn(2, 3, 5, 4, dtype=dtype, requires_grad=differentiated) for _ in range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr("vitbook.attention.attention", explicit)
+        output = quickest_attention(q, k, v)
+    assert bool(calls) == (differentiated and dtype == torch.bfloat16)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(output, attention(q, k, v)[0], rtol=tolerance, atol=tolerance)
+
+
+def test_the_quickest_form_stores_no_weights_of_long_sequences(monkeypatch):
+    monkeypatch.setattr("vitbook.attention.attention", lambda *args, **kwargs: pytest.fail("stored"))
+    q = torch.randn(1, 1, 2, 4, dtype=torch.bfloat16, requires_grad=True)
+    k = torch.randn(1, 1, LONGEST_EXPLICIT + 1, 4, dtype=torch.bfloat16)
+    assert quickest_attention(q, k, k).shape == (1, 1, 2, 4)

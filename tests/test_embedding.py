@@ -5,7 +5,7 @@ import pytest
 import torch
 from properties import GRID, HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
 
-from vitbook.embedding import POSITIONS, ImageEmbedding, resize_positions, sincos_positions_2d
+from vitbook.embedding import POSITIONS, ImageEmbedding, drop_patches, resize_positions, sincos_positions_2d
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem
 from vitbook.transformer import sincos_positions
 
@@ -166,3 +166,40 @@ def test_an_image_size_may_be_a_list():
 def test_patches_of_another_width_are_named():
     with pytest.raises(ValueError, match="12.*got 16"):
         ImageEmbedding(PatchEmbedding(P, C, 16), (HEIGHT, WIDTH), D)(images())
+
+
+def test_patches_are_left_out_evenly_and_the_class_token_never():
+    x = torch.arange(7.0).expand(400, -1).unsqueeze(-1).repeat(1, 1, 2)
+    kept = drop_patches(x, 0.5)
+    assert kept.shape == (400, 4, 2)  # the class token and 6 − ⌊0.5 · 6⌋ patches
+    assert (kept[:, 0] == 0).all()
+    numbers = kept[:, 1:, 0].long()
+    assert all(row.unique().numel() == 3 and row.min() >= 1 for row in numbers)
+    counts = numbers.flatten().bincount(minlength=7)[1:]
+    assert (counts - 200).abs().max() < 50  # standard deviation 10
+    assert drop_patches(x, 0.5, num_prefix_tokens=0).shape == (400, 4, 2)
+    assert torch.equal(drop_patches(x, 0.0).sort(dim=1).values, x)
+
+
+def test_patches_are_left_out_in_training_alone():
+    embed = ImageEmbedding(PatchEmbedding(4, 3, 12), (8, 12), 12)
+    pictures = torch.randn(2, 3, 8, 12)
+    whole = embed(pictures)
+    embed.patch_dropout = 0.5
+    assert embed.train()(pictures).shape == (2, 4, 12)
+    assert torch.equal(embed.eval()(pictures), whole)
+    embed.train()(pictures).sum().backward()
+    assert embed.patch_embed.proj.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0])
+def test_not_all_patches_are_left_out(share):
+    with pytest.raises(ValueError, match="share must be 0 or more and below 1"):
+        drop_patches(torch.zeros(1, 3, 2), share)
+
+
+def test_under_autocast_the_tokens_stay_in_bfloat16():
+    embed = ImageEmbedding(PatchEmbedding(4, 3, 12), (8, 12), 12)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert embed(torch.randn(2, 3, 8, 12)).dtype == torch.bfloat16
+    assert embed.double()(torch.randn(2, 3, 8, 12, dtype=torch.float64)).dtype == torch.float64

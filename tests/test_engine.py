@@ -22,6 +22,7 @@ from torch.testing import assert_close
 
 from vitbook import engine
 from vitbook.checkpoint import load_checkpoint, without_prefix
+from vitbook.cnn import SmallCNN
 from vitbook.data import Split, digits, normalise
 from vitbook.engine import ORDER, TrainConfig, average, batches, fit, folded
 from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
@@ -139,6 +140,7 @@ CHANGES = dict(
     flip=True,
     mixup=0.3,
     cutmix=1.0,
+    patch_dropout=0.5,
     ema=0.5,
     bf16=True,
     seed=1,
@@ -151,8 +153,23 @@ def test_every_setting_of_the_recipe_changes_the_weights():
     for name, value in CHANGES.items():
         other = trained(replace(PLAIN, **{name: value}), validation=False)
         assert not same_weights(base, other), name
-    elsewhere = {"accumulate", "compile", "patience", "checkpoint_steps"}
+    elsewhere = {"full_patches", "accumulate", "compile", "patience", "checkpoint_steps"}
     assert set(CHANGES) | elsewhere == {field.name for field in fields(TrainConfig)}
+
+
+def test_the_last_steps_see_every_patch():
+    seen = []
+    model = some_model()
+    patches = model.config.image_size[0] * model.config.image_size[1] // model.config.patch_size**2
+    model.encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape[1] - 1))
+    trained(replace(PLAIN, epochs=2, patch_dropout=0.5, full_patches=0.34), model, validation=False)
+    assert seen == [patches // 2] * 4 + [patches] * 2  # 6 steps, of which 0.66 · 6 = 3.96 are over after 4
+    assert model.embedding.patch_dropout == 0
+
+
+def test_a_model_without_patches_drops_none():
+    with pytest.raises(ValueError, match="patch_dropout 0.5 needs a model with patches, got SmallCNN"):
+        trained(replace(PLAIN, patch_dropout=0.5), SmallCNN(channels=1, num_classes=10, width=2))
 
 
 def test_dropout_and_drop_path_follow_the_seed_and_leave_the_callers_random_numbers_alone():
@@ -372,6 +389,7 @@ def test_what_does_not_fit_the_data_is_named(changes, message):
         (dict(learning_rate=math.nan), "learning_rate must be finite, at least 0, got nan"),
         (dict(weight_decay=math.inf), "weight_decay must be finite, at least 0, got inf"),
         (dict(clip_norm=-1), "clip_norm must be finite, at least 0, got -1"),
+        (dict(patch_dropout=1.0), "patch_dropout must be finite, at least 0 and less than 1, got 1.0"),
         (dict(warmup=1.0), "warmup must be finite, at least 0 and less than 1, got 1.0"),
         (dict(betas=(0.9,)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9,\)"),
         (dict(betas=(0.9, 1.0)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9, 1.0\)"),

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 
 import properties as check
 import pytest
@@ -65,7 +66,7 @@ def test_every_config_has_the_mlp_and_the_heads_of_its_table():
 def every_field() -> dict:
     """Each field of ViTConfig with a value other than small_config's."""
     shape = dict(image_size=(12, 12), patch_size=2, channels=1, num_classes=5, dim=24, depth=3, num_heads=2, mlp_dim=8)
-    choices = dict(pool="class", class_token=False, positions="none", qkv_bias=False)
+    choices = dict(stem=(5,), pool="class", class_token=False, positions="none", qkv_bias=False)
     return shape | choices | dict(dropout=0.5, attention_dropout=0.5, drop_path=0.5)
 
 
@@ -263,3 +264,16 @@ def test_what_does_not_fit_is_named(call, message):
 def test_what_does_not_fit_is_named_at_once(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_stem_makes_the_hybrid():
+    config = replace(CONFIGS["vit_cifar"], depth=1, stem=[5, 7])
+    assert config.stem == (5, 7)
+    model = VisionTransformer(config)
+    assert model.embedding.grid == (8, 8)
+    pictures = torch.randn(2, 3, 32, 32)
+    assert model.embedding.patch_embed.stem(pictures).shape == (2, 7, 8, 8)
+    assert model(pictures).shape == (2, 10)
+    for wrong, message in (((5, 7, 9), "does not divide patch_size 4"), ((0,), "stem must be widths of at least 1")):
+        with pytest.raises(ValueError, match=message):
+            replace(config, stem=wrong)

@@ -19,6 +19,9 @@ class ImageEmbedding(nn.Module):
     patch_embed: makes the N patch tokens; image_size: (height, width) in pixels; dim: width D.
     class_token: whether a learned token is put in front; positions: one of `POSITIONS`; dropout: on the sum.
 
+    In training, the attribute `patch_dropout` says what share of the patches each picture does without; see
+    `drop_patches`. It is 0 until a training sets it.
+
     Raises ValueError for pictures of another size than image_size (see `resize`), for unknown positions, and for a
     patch_embed of another width.
     """
@@ -42,6 +45,7 @@ class ImageEmbedding(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.positions = POSITIONS[positions](self.grid, dim, num_prefix_tokens=int(class_token))
         self.dropout = nn.Dropout(dropout)
+        self.patch_dropout = 0.0
 
     @property
     def grid(self) -> Grid:
@@ -54,13 +58,31 @@ class ImageEmbedding(nn.Module):
             expected, got = (f"{height}×{width}" for height, width in (self.image_size, images.shape[2:]))
             raise ValueError(f"images must be {expected}, as the positions are, got {got}: resize one or the other")
         if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)  # (B, N + 1, D)
-        return self.dropout(x + self.positions())
+            x = torch.cat([self.cls_token.to(x.dtype).expand(len(x), -1, -1), x], dim=1)  # (B, N + 1, D)
+        x = x + self.positions().to(x.dtype)  # under autocast, the tokens stay in bfloat16
+        if self.training and self.patch_dropout:
+            x = drop_patches(x, self.patch_dropout, num_prefix_tokens=int(self.cls_token is not None))
+        return self.dropout(x)
 
     def resize(self, image_size: tuple[int, int]) -> None:
         """Make the positions fit pictures of another (height, width), in place."""
         self.positions.resize(grid_size(image_size, self.patch_embed.patch_size))
         self.image_size = tuple(image_size)
+
+
+def drop_patches(x: Tensor, share: float, num_prefix_tokens: int = 1) -> Tensor:
+    """Leave some patches of each picture out, drawn anew each time: the rest costs less. (B, T, D) → (B, T', D).
+
+    Liu et al. 2022, "PatchDropout". Of N patches, N − ⌊share · N⌋ stay, in another order: they have their positions in
+    them already. The tokens before the patches all stay. Raises ValueError unless 0 ≤ share < 1.
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"share must be 0 or more and below 1, got {share}")
+    patches = x.shape[1] - num_prefix_tokens
+    order = torch.rand(len(x), patches).argsort(dim=1)[:, : patches - int(share * patches)]  # on the CPU: any GPU alike
+    prefix = torch.arange(num_prefix_tokens).expand(len(x), -1)
+    kept = torch.cat([prefix, num_prefix_tokens + order], dim=1).to(x.device)
+    return x.gather(1, kept.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
 
 
 class LearnedPositions(nn.Module):

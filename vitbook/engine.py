@@ -38,6 +38,7 @@ from vitbook.data import Dataset, Split, normalise
 from vitbook.training import evaluate, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
+SHARES = ("warmup", "label_smoothing", "patch_dropout", "full_patches", "ema")  # settings that are less than 1
 ORDER, STEP = 0, 1  # what random numbers are for, so that those of an epoch and of a step do not repeat each other
 
 
@@ -61,6 +62,8 @@ class TrainConfig:
     flip: bool = False  # whether half of the pictures are mirrored, left to right
     mixup: float = 0.0  # mixup's α; 0 for none
     cutmix: float = 0.0  # CutMix's α; 0 for none; with both, each batch gets one of them by chance
+    patch_dropout: float = 0.0  # share of its patches that each picture does without, except at the end
+    full_patches: float = 0.25  # share of the steps, the last ones, in which every picture has all its patches
     ema: float = 0.0  # decay of the running mean of the weights, which is evaluated in their place; 0 for none
     accumulate: int = 1  # parts in which a batch goes through the model, one after another, to save memory
     bf16: bool = False  # whether products are computed in bfloat16
@@ -81,7 +84,7 @@ class TrainConfig:
             if not number or isinstance(value, bool) != (field.type is bool):
                 raise ValueError(f"{field.name} must be of type {field.type.__name__}, got {value!r}")
             low = 1 if field.name in ("epochs", "batch_size", "accumulate") else 0
-            high = 1 if field.name in ("warmup", "label_smoothing", "ema") else math.inf
+            high = 1 if field.name in SHARES else math.inf
             if field.type is not bool and not low <= value < high:
                 below = "" if high == math.inf else f" and less than {high}"
                 raise ValueError(f"{field.name} must be finite, at least {low}{below}, got {value}")
@@ -174,6 +177,12 @@ class Training:
             parts = f"{self.processes} processes × accumulate {config.accumulate}"
             raise ValueError(f"batch_size {config.batch_size} is not divisible by {parts}")
 
+        self.embeddings = [module for module in model.modules() if hasattr(module, "patch_dropout")]
+        if config.patch_dropout and not self.embeddings:
+            raise ValueError(
+                f"patch_dropout {config.patch_dropout} needs a model with patches, got {type(model).__name__}"
+            )
+
         self.images, self.labels = (part.to(self.device) for part in (data.train.images, data.train.labels))
         self.mean, self.std = data.mean.to(self.device), data.std.to(self.device)
         fused = self.device.type in ("cpu", "cuda")
@@ -210,6 +219,7 @@ class Training:
         """Forward, backward, and one step of the optimiser."""
         torch.manual_seed(folded(self.config.seed, STEP, self.step, self.rank))
         position = self.step % self.epoch_steps
+        self.set_patch_dropout()
         images, targets = self.batch(position)
         losses, right = [], []
         parts = self.config.accumulate
@@ -229,6 +239,12 @@ class Training:
         if self.ema is not None:
             average(self.ema, self.model, min(self.config.ema, (1 + self.step) / (10 + self.step)))
         self.curve[position] = torch.stack([torch.stack(losses).mean(), torch.stack(right).mean(), norm])
+
+    def set_patch_dropout(self) -> None:
+        """Leave patches out, until the last steps."""
+        last = self.step >= (1 - self.config.full_patches) * self.total_steps
+        for embedding in self.embeddings:
+            embedding.patch_dropout = 0.0 if last else self.config.patch_dropout
 
     def batch(self, position: int) -> tuple[Tensor, Tensor]:
         """This process's share of a batch of the epoch: normalised and augmented pictures, and labels or targets."""
@@ -414,6 +430,8 @@ class Training:
         """Give the model the weights to use."""
         self.model.load_state_dict(self.best_weights)
         self.model.train(self.was_training)
+        for embedding in self.embeddings:
+            embedding.patch_dropout = 0.0
 
 
 def batches(split: Split, mean: Tensor, std: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -9,7 +9,7 @@ import torch
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
-from vitbook.attention import attention, fused_attention
+from vitbook.attention import attention, quickest_attention
 from vitbook.self_attention import SelfAttention, check_tokens
 
 
@@ -28,8 +28,8 @@ def merge_heads(x: Tensor) -> Tensor:
 class MultiHeadSelfAttention(nn.Module):
     """h heads of width D_h = D/h from one fused projection. (B, T, D) → (B, T, D).
 
-    Dosovitskiy et al. 2021, Eqs. 5–8. `forward` runs torch's fused kernel; `attend` computes the same with the explicit
-    softmax and gives the weights too.
+    Dosovitskiy et al. 2021, Eqs. 5–8. `forward` runs torch's fused kernel wherever that is quicker; `attend` computes
+    the same with the explicit softmax and gives the weights too.
 
     dim: width D; num_heads: h, which must divide D; qkv_bias: whether the projections to Q, K and V have a bias.
     attention_dropout: probability of dropping a weight; dropout: of dropping an entry of the output; both in training.
@@ -56,7 +56,7 @@ class MultiHeadSelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """mask: boolean, broadcastable to (B, h, T, T), True where a query may look."""
         q, k, v = self.project(x)
-        heads = fused_attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.0)
+        heads = quickest_attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.0)
         return self.dropout(self.proj(merge_heads(heads)))
 
     def attend(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.names import unknown
-from vitbook.patches import PatchEmbedding, grid_size
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size
 
 POOLS = ("class", "mean")
 
@@ -25,6 +25,7 @@ class ViTConfig:
     depth: int = 12  # L, the number of blocks
     num_heads: int = 12  # h, each D/h wide
     mlp_dim: int = 3072  # hidden width of the MLP, 4D in the paper
+    stem: tuple[int, ...] = ()  # widths of a convolutional stem under the patches: a hybrid; none in the plain model
     pool: str = "class"  # what the head sees: the class token, or the mean of the patches
     class_token: bool = True  # whether there is one
     positions: str = "learned"  # a key of vitbook.embedding.POSITIONS
@@ -36,11 +37,16 @@ class ViTConfig:
     def __post_init__(self):
         size = self.image_size
         object.__setattr__(self, "image_size", (size, size) if isinstance(size, int) else tuple(size))
+        object.__setattr__(self, "stem", tuple(self.stem))  # JSON has lists alone
         if len(self.image_size) != 2:
             raise ValueError(f"image_size must be a number or (height, width), got {self.image_size}")
         for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if any(width < 1 for width in self.stem):
+            raise ValueError(f"stem must be widths of at least 1, got {self.stem}")
+        if self.patch_size % 2 ** len(self.stem):
+            raise ValueError(f"a stem of {len(self.stem)} halvings does not divide patch_size {self.patch_size}")
         if self.num_classes < 0:
             raise ValueError(f"num_classes must be 0 or more, got {self.num_classes}")
         if self.dim % self.num_heads:
@@ -69,11 +75,11 @@ class VisionTransformer(nn.Module):
     """
 
     def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
-        """patch_embed: stands in for the linear patch embedding, for instance a `HybridEmbedding`."""
+        """patch_embed: stands in for that of the config, for instance a `HybridEmbedding` on a stem of your own."""
         super().__init__()
         c = self.config = config
         self.embedding = ImageEmbedding(
-            patch_embed or PatchEmbedding(c.patch_size, c.channels, c.dim),
+            patch_embed or make_patch_embed(c),
             c.image_size,
             c.dim,
             c.class_token,
@@ -126,6 +132,15 @@ class VisionTransformer(nn.Module):
         if isinstance(self.head, nn.Linear):
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
+
+
+def make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
+    """The linear patch embedding; or, where the config has a stem, that of the stem's map."""
+    if not config.stem:
+        return PatchEmbedding(config.patch_size, config.channels, config.dim)
+    stride = 2 ** len(config.stem)
+    stem = conv_stem(config.channels, config.stem)
+    return HybridEmbedding(stem, config.stem[-1], stride, config.dim, config.patch_size // stride)
 
 
 CONFIGS = {
