@@ -1,17 +1,20 @@
 """The command does what its words say; what it cannot do it says in one line, with an exit code, and no traceback."""
 
 import json
+import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from small_sets import SMALL_SETS, unpack
 
 pytest.importorskip("vitbook.sources")
 
@@ -142,6 +145,30 @@ def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
     assert (first.vit, last.train.seed) == (last.vit, 8)
 
 
+def test_recipes_are_runs(capsys):
+    main(["recipes"])
+    listed = capsys.readouterr().out
+    assert list(runs.RECIPES) == ["cifar10_10_minutes", "cifar10_gpu", "cifar10_hour"]
+    for name, path in runs.RECIPES.items():
+        assert name in listed
+        run = runs.run_of(config=Path(name))
+        assert json.loads(json.dumps(asdict(run), default=str)) == json.loads(path.read_text())
+        assert run.dataset == "cifar10" and run.folder is None and run.data_dir is None
+
+
+@pytest.mark.parametrize("name", runs.RECIPES)
+def test_a_recipe_trains(name, tmp_path):
+    """A dry run on a few pictures in the layout of the data set: some steps, a checkpoint, a test."""
+    unpack(SMALL_SETS["cifar10"], tmp_path / "data" / "cifar-10-batches-bin")
+    recipe = runs.run_of(config=Path(name))
+    train = replace(recipe.train, epochs=1, batch_size=8, compile=False)
+    run = replace(recipe, train=train, data_dir=tmp_path / "data", folder=tmp_path / "run", validation=0.2)
+    records = runs.train_run(run, progress=False)
+    assert records[0]["step"] >= 2
+    assert records[0]["train_loss"] == pytest.approx(math.log(10), abs=1.5)
+    assert 0 <= runs.evaluate_run(tmp_path / "run").accuracy <= 1
+
+
 def test_a_named_model_brings_its_shape():
     for name in ("vit_digits", "vit_cifar"):
         assert runs.run_of(name).vit == CONFIGS[name]
@@ -175,7 +202,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("", 2, "Expected one of {train, evaluate, predict, summary, datasets}"),
+        ("", 2, "Expected one of {train, evaluate, predict, summary, datasets, recipes}"),
         ("trian", 2, "Unrecognized options: trian"),
         ("train --epoch 3", 2, "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
         ("train --epochs many", 2, "Error parsing --epochs"),

@@ -33,7 +33,7 @@ class Train:
     """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
 
     run: runs.Run = field(default_factory=runs.Run)
-    config: Path | None = None  # run.json of another training, whose settings are taken where no option says otherwise
+    config: Path | None = None  # run.json of another training or a recipe's name: its settings, unless options differ
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
 
@@ -104,11 +104,23 @@ class Datasets:
         print("FOLDER          your own pictures, a sub-folder for each class")
 
 
+@dataclass(frozen=True)
+class Recipes:
+    """List the recipes that `vitbook train --config` takes by name."""
+
+    def __call__(self) -> None:
+        for name, path in runs.RECIPES.items():
+            run = runs.read_run(path)
+            shape, train = run.vit, run.train
+            size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
+            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}")
+
+
 class Usage(Exception):
     """The command line is not one that can be understood."""
 
 
-def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Summary | Datasets:
+def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Summary | Datasets | Recipes:
     """The command that the arguments describe. Raises Usage where they describe none."""
     said = io.StringIO()
     try:
@@ -121,6 +133,7 @@ def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Summary | Da
                 | Annotated[Predict, tyro.conf.subcommand("predict")]
                 | Annotated[Summary, tyro.conf.subcommand("summary")]
                 | Annotated[Datasets, tyro.conf.subcommand("datasets")]
+                | Annotated[Recipes, tyro.conf.subcommand("recipes")]
             )
             return tyro.cli(
                 commands,

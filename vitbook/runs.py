@@ -21,6 +21,7 @@ from vitbook.sources import SOURCES
 from vitbook.training import Evaluation, evaluate
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
+RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
 SPLITS = ("train", "validation", "test")
 
 
@@ -44,16 +45,26 @@ class Run:
 
 
 def run_of(model: str | None = None, config: Path | None = None) -> Run:
-    """The run that a file describes, or the one without options; with another model where one is named.
+    """The run that a file or a recipe describes, or the one without options; with another model where one is named.
 
-    Raises ValueError for an unknown model and for a file that describes no run, OSError where there is none.
+    config: a file like run.json, or a key of `RECIPES`. Raises ValueError for an unknown model or recipe and for a file
+    that describes no run, OSError where there is none.
     """
-    run = read_run(config) if config is not None else Run()
+    run = Run() if config is None else read_run(found(config))
     if model is None or model == run.model:
         return run
     if model not in CONFIGS:
         raise ValueError(unknown("model", model, CONFIGS))
     return replace(run, model=model, vit=CONFIGS[model])
+
+
+def found(config: Path) -> Path:
+    """The file itself, or the recipe of that name."""
+    if config.exists() or config.suffix:
+        return config
+    if config.name not in RECIPES:
+        raise ValueError(unknown("recipe", str(config), RECIPES))
+    return RECIPES[config.name]
 
 
 def read_run(path: Path) -> Run:
