@@ -1,6 +1,6 @@
 """Take one ingredient after another out of a recipe, train, and write down what it was worth.
 
-    python tools/record_ablation.py chapters/assets/runs/ablation.json --data-dir FOLDER
+    python tools/record_ablation.py vitbook/assets/runs/ablation.json --data-dir FOLDER
 
 Every training is the recipe `cifar10_10_minutes`, shorter, with one setting changed; accuracy is that on validation
 pictures, which no training sees. The file holds one record a training, and is written anew after each. Several at a
@@ -41,13 +41,15 @@ CHANGES: dict[str, tuple[dict, dict]] = {
 }
 
 
-def record(change: str, epochs: int, data_dir: Path | None, seed: int) -> dict:
+def record(
+    change: str, epochs: int, data_dir: Path | None, seed: int, batch_size: int = 128, validation: float = 0.1
+) -> dict:
     """Train with one change; what came of it."""
     torch.set_num_threads(1)
     train, vit = CHANGES[change]
     run: Run = run_of(config=Path("cifar10_10_minutes"))
-    config = replace(run.train, epochs=epochs, seed=seed, **train)
-    data = load_dataset(run.dataset, data_dir, validation=0.1)
+    config = replace(run.train, epochs=epochs, batch_size=batch_size, seed=seed, **train)
+    data = load_dataset(run.dataset, data_dir, validation=validation)
     torch.manual_seed(seed)
     model = VisionTransformer(replace(run.vit, **vit)).to(device())
     history = fit(model, data, config, progress=False)

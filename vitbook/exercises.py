@@ -147,6 +147,30 @@ def steps_of_adamw(w: Tensor, gradients: Tensor, eta: float, decay: float) -> Te
     return parameter.detach()
 
 
+def running_mean(start: Tensor, weights: Tensor, beta: float) -> Tensor:
+    """The running mean of weights after the last step."""
+    mean = start
+    for w in weights:
+        mean = torch.lerp(w, mean, beta)
+    return mean
+
+
+def last_epoch(accuracies: list[float], patience: int) -> int:
+    """The epoch after which a training with this patience ends."""
+    best = 0
+    for epoch in range(1, len(accuracies)):
+        if accuracies[epoch] > accuracies[best]:
+            best = epoch
+        if epoch - best >= patience:
+            return epoch + 1
+    return len(accuracies)
+
+
+def gradient_in_parts(w: Tensor, x: Tensor, y: Tensor, parts: int) -> Tensor:
+    """The gradient of the mean squared error, which does not depend on the parts."""
+    return 2 * x.T @ (x @ w - y) / len(y)
+
+
 EXERCISES: dict[str, Exercise] = {
     # chapters/01_attention
     "attention.weights": Exercise(
@@ -316,6 +340,35 @@ EXERCISES: dict[str, Exercise] = {
         lambda g: [
             (normal(g, n), normal(g, steps, n), eta, decay)
             for n, steps, eta, decay in ((3, 1, 3e-3, 0.1), (5, 4, 0.1, 0.3), (2, 7, 0.02, 0.0))
+        ],
+    ),
+    # chapters/11_engine
+    "engine.steps": Exercise(
+        24_000, "4 % are set apart first; a batch that is not full waits; then 64 epochs of that."
+    ),
+    "engine.ema": Exercise(
+        running_mean,
+        "one step after another: mean ← beta · mean + (1 − beta) · weights.",
+        lambda g: [
+            (normal(g, n), normal(g, steps, n), beta) for n, steps, beta in ((3, 1, 0.9), (5, 4, 0.5), (2, 7, 0.99))
+        ],
+    ),
+    "engine.patience": Exercise(
+        last_epoch,
+        "keep the best accuracy and its epoch; end at the first epoch that lies `patience` after that one.",
+        lambda g: [
+            ([0.3, 0.5, 0.4, 0.45, 0.6, 0.7], 2),
+            ([0.3, 0.5, 0.4, 0.6, 0.6, 0.5, 0.9], 2),
+            ([0.1, 0.2, 0.3], 1),
+            ([0.2, 0.2, 0.5], 1),
+            (torch.rand(12, generator=g).tolist(), 3),
+        ],
+    ),
+    "engine.accumulate": Exercise(
+        gradient_in_parts,
+        "divide each part's sum by the number of pictures in the whole batch.",
+        lambda g: [
+            (normal(g, d), normal(g, b, d), normal(g, b), parts) for d, b, parts in ((3, 4, 1), (2, 6, 3), (5, 7, 2))
         ],
     ),
 }

@@ -22,6 +22,7 @@ from vitbook.training import Evaluation, evaluate
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
+RECORDED = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "runs").glob("*.json"))}
 SPLITS = ("train", "validation", "test")
 
 
