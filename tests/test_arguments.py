@@ -34,6 +34,9 @@ other_heads = dict(dim=24, num_heads=2)
 inside = heads | dict(mlp_dim=HIDDEN)
 places = (dict(grid=GRID, dim=D, num_prefix_tokens=1), dict(grid=(4, 5), dim=24, num_prefix_tokens=0))
 
+levels = images(5).abs().mul(99).clamp(max=255).round()
+affine = torch.eye(2, 3).repeat(5, 1, 1)
+changed = (dict(pixels=levels, strength=torch.ones(5, 1, 1, 1)), dict(pixels=255 - levels, strength=torch.zeros(1)))
 mixed = (
     dict(images=images(5), targets=torch.eye(5), alpha=1.0),
     dict(images=images(5), targets=-torch.eye(5), alpha=0.5),
@@ -135,6 +138,25 @@ TABLE = {
     ),
     augment.random_crop: (dict(images=images(), padding=1), dict(images=images(), padding=2)),
     augment.random_flip: (dict(images=images(5)), dict(images=images(5))),
+    augment.warp: (
+        dict(images=images(5), matrices=1.5 * affine, outside="zeros"),
+        dict(images=images(5), matrices=1.7 * affine, outside="border"),
+    ),
+    augment.random_erasing: (dict(images=images(5), probability=1.0), dict(images=images(5), probability=0.0)),
+    augment.rand_augment: (
+        dict(images=levels.byte(), num_ops=2, magnitude=9.0),
+        dict(images=255 - levels.byte(), num_ops=0, magnitude=2.0),
+    ),
+    augment.operate: (
+        dict(pixels=levels, numbers=torch.arange(5), strengths=torch.ones(5)),
+        dict(pixels=255 - levels, numbers=torch.arange(5) + 5, strengths=-torch.ones(5)),
+    ),
+    augment.move: (
+        dict(pixels=levels, numbers=torch.arange(5), strengths=torch.ones(5)),
+        dict(pixels=255 - levels, numbers=torch.arange(5).flip(0), strengths=-torch.ones(5)),
+    ),
+    **{change: changed for name, change in augment.COLOURS.items() if name not in ("auto_contrast", "equalize")},
+    augment.grey: (dict(pixels=levels), dict(pixels=255 - levels)),
     augment.mixup: mixed,
     augment.cutmix: mixed,
     training.warmup_cosine: (
@@ -153,7 +175,7 @@ def test_the_table_is_complete():
     elsewhere = {  # tested field by field, or by what they do to a model
         *(vit.ViTConfig, training.parameter_groups, training.train_epoch, training.evaluate),
         *(training.Evaluation, training.on_device_of, training.__getattr__),
-        embedding.NoPositions,  # takes what its siblings take, and needs none of it
+        *(embedding.NoPositions, augment.auto_contrast, augment.equalize),  # take what siblings take, and need less
     }
     public = set()
     for name in (

@@ -87,6 +87,34 @@ def test_a_shuffled_loader_follows_its_seed_and_no_other_random_number(data):
     assert all(key[tuple(x.flatten().tolist())] == y for x, y in zip(second[0], second[1].tolist(), strict=True))
 
 
+@pytest.mark.parametrize(("share", "each"), [(0.01, 1), (0.05, 7), (0.2, 29), (1, None)])
+def test_a_share_of_every_class_is_repeated_in_turn_to_the_old_length(data, share, each):
+    few = data.with_share(share).train
+    assert len(few) == len(data.train) == 1437
+    distinct, times = torch.cat([few.images.flatten(1).long(), few.labels[:, None]], dim=1).unique(
+        dim=0, return_counts=True
+    )
+    per_class = distinct[:, -1].bincount()
+    whole = {
+        (tuple(x.flatten().tolist()), y) for x, y in zip(data.train.images, data.train.labels.tolist(), strict=True)
+    }
+    assert {(tuple(row[:-1].tolist()), int(row[-1])) for row in distinct} <= whole
+    if each is None:
+        assert torch.equal(few.images, data.train.images) and torch.equal(few.labels, data.train.labels)
+    else:
+        assert (per_class - each).abs().max() <= 1 and times.max() - times.min() <= 1
+
+
+def test_a_share_follows_its_seed_and_may_have_another_length(data):
+    one, again, other = (data.with_share(0.05, seed) for seed in (0, 0, 1))
+    assert torch.equal(one.train.images, again.train.images)
+    assert not torch.equal(one.train.images, other.train.images)
+    longer = data.with_share(0.05, length=2000).train
+    assert len(longer) == 2000 and torch.equal(longer.images[:1437], one.train.images)
+    assert torch.equal(data.with_share(1, length=7).train.labels, data.train.labels[:7])
+    assert one.test is data.test and not torch.equal(one.mean, data.mean), "statistics are of the pictures at hand"
+
+
 @pytest.mark.parametrize(("name", "size"), [("china", (427, 640)), ("flower", (427, 640)), ("portrait", (224, 224))])
 def test_each_photograph_has_the_documented_form(name, size):
     picture = photograph(name)
@@ -104,6 +132,9 @@ def test_a_photograph_is_the_readers_own_copy():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: digits().with_share(0.0), "between 0 and 1, got 0.0"),
+        (lambda: digits().with_share(1.5), "between 0 and 1, got 1.5"),
+        (lambda: digits().with_share(0.5, length=0), "length must be at least 1, got 0"),
         (lambda: photograph("chine"), "china, flower, portrait, got 'chine'"),
         (lambda: normalise(torch.rand(2, 3, 4, 5), torch.ones(3), torch.ones(3)), "uint8, 0 to 255, got torch.float32"),
         (

@@ -36,6 +36,7 @@ if os.name == "posix":
 PLAIN = TrainConfig(epochs=2, batch_size=16, label_smoothing=0.0, affine=0.0)
 # every source of random numbers at once
 RICH = replace(PLAIN, epochs=3, affine=1.0, crop=1, flip=True, mixup=0.3, cutmix=1.0, ema=0.9, label_smoothing=0.1)
+RICH = replace(RICH, randaugment_ops=2, erasing=0.5)
 
 
 @dataclass
@@ -135,9 +136,11 @@ CHANGES = dict(
     betas=(0.8, 0.9),
     clip_norm=0.1,
     label_smoothing=0.1,
+    randaugment_ops=1,
     affine=1.0,
     crop=1,
     flip=True,
+    erasing=0.5,
     mixup=0.3,
     cutmix=1.0,
     patch_dropout=0.5,
@@ -153,7 +156,9 @@ def test_every_setting_of_the_recipe_changes_the_weights():
     for name, value in CHANGES.items():
         other = trained(replace(PLAIN, **{name: value}), validation=False)
         assert not same_weights(base, other), name
-    elsewhere = {"full_patches", "accumulate", "compile", "patience", "checkpoint_steps"}
+    strong, weak = (replace(PLAIN, randaugment_ops=1, randaugment_magnitude=value) for value in (9.0, 1.0))
+    assert not same_weights(trained(strong, validation=False), trained(weak, validation=False))
+    elsewhere = {"randaugment_magnitude", "full_patches", "accumulate", "compile", "patience", "checkpoint_steps"}
     assert set(CHANGES) | elsewhere == {field.name for field in fields(TrainConfig)}
 
 
@@ -390,6 +395,9 @@ def test_what_does_not_fit_the_data_is_named(changes, message):
         (dict(weight_decay=math.inf), "weight_decay must be finite, at least 0, got inf"),
         (dict(clip_norm=-1), "clip_norm must be finite, at least 0, got -1"),
         (dict(patch_dropout=1.0), "patch_dropout must be finite, at least 0 and less than 1, got 1.0"),
+        (dict(randaugment_ops=-1), "randaugment_ops must be finite, at least 0, got -1"),
+        (dict(randaugment_magnitude=-1.0), "randaugment_magnitude must be finite, at least 0, got -1.0"),
+        (dict(erasing=1.0), "erasing must be finite, at least 0 and less than 1, got 1.0"),
         (dict(warmup=1.0), "warmup must be finite, at least 0 and less than 1, got 1.0"),
         (dict(betas=(0.9,)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9,\)"),
         (dict(betas=(0.9, 1.0)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9, 1.0\)"),

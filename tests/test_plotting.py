@@ -135,6 +135,18 @@ def test_curves_are_the_numbers_told_apart_by_colour_and_line():
     assert plotting.show_curves({"alone": [1, 2]}, xlabel="x", ylabel="y").get_legend() is None
 
 
+def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
+    ax = plotting.show_spread(
+        {"a": [[1.0, 2.0, 6.0], [4.0]], "b": [[5.0, 7.0], [8.0]]}, x=[1, 10], xlabel="", ylabel=""
+    )
+    drawn(ax)
+    (first, _, (first_bars,)), (second, _, (second_bars,)) = ax.containers
+    assert (first.get_ydata().tolist(), second.get_ydata().tolist()) == ([3.0, 4.0], [6.0, 8.0])
+    assert [segment[:, 1].tolist() for segment in first_bars.get_segments()] == [[1.0, 6.0], [4.0, 4.0]]
+    assert [segment[:, 1].tolist() for segment in second_bars.get_segments()] == [[5.0, 7.0], [8.0, 8.0]]
+    assert first.get_linestyle() != second.get_linestyle() and first.get_marker() != second.get_marker()
+
+
 def test_the_confusion_matrix_shows_counts_coloured_by_their_share_of_the_row():
     ax = plotting.show_confusion(COUNTS, ["cat", "dog", "owl"])
     drawn(ax)
@@ -165,6 +177,10 @@ TABLE = {
     plotting.show_curves: (
         dict(curves={"a": [1, 2]}, xlabel="b", ylabel="c"),
         dict(curves={"a": [1, 2], "d": [2, 3]}, x=[5, 7], xlabel="e", ylabel="f", title="g"),
+    ),
+    plotting.show_spread: (
+        dict(groups={"a": [[1, 2], [3]]}, x=[1, 2], xlabel="b", ylabel="c"),
+        dict(groups={"d": [[1, 3], [3]]}, x=[1, 3], xlabel="e", ylabel="f"),
     ),
     plotting.show_confusion: (dict(counts=COUNTS, class_names="abc"), dict(counts=COUNTS.T, class_names="def")),
 }

@@ -20,11 +20,21 @@ def random_affine(images: Tensor, degrees: float = 10.0, shift: float = 0.08, sc
         raise ValueError(f"images must be floats (B, C, H, W), got {images.dtype} of shape {tuple(images.shape)}")
     turn, zoom, right, down = torch.rand(4, len(images)) * 2 - 1  # each in −1 … 1
     angle, zoom = turn * math.radians(degrees), 1 + zoom * scale
+    x = torch.stack([zoom * angle.cos(), -zoom * angle.sin(), shift * right], dim=-1)
+    y = torch.stack([zoom * angle.sin(), zoom * angle.cos(), shift * down], dim=-1)
+    return warp(images, torch.stack([x, y], dim=1), "border")
+
+
+def warp(images: Tensor, matrices: Tensor, outside: str) -> Tensor:
+    """Each picture seen through a map of its own, from a place in the result to the place that is shown there.
+
+    (B, C, H, W), (B, 2, 3) → (B, C, H, W). Places are (x, y) from the middle, in pixels; the last column is a share of
+    width and height. outside: "border" repeats it, "zeros" shows 0.
+    """
     ratio = images.shape[2] / images.shape[3]  # the view is 2 wide and 2 high, whatever the picture
-    x = torch.stack([zoom * angle.cos(), -zoom * angle.sin() * ratio, 2 * shift * right], dim=-1)
-    y = torch.stack([zoom * angle.sin() / ratio, zoom * angle.cos(), 2 * shift * down], dim=-1)
-    grid = F.affine_grid(torch.stack([x, y], dim=1).to(images), list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
+    view = matrices * torch.tensor([[1, ratio, 2], [1 / ratio, 1, 2]])
+    grid = F.affine_grid(view.to(images), list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
 
 
 def random_crop(images: Tensor, padding: int) -> Tensor:
@@ -47,6 +57,26 @@ def random_flip(images: Tensor) -> Tensor:
     """Mirror half of the pictures, left to right. (B, C, H, W) → (B, C, H, W)."""
     chosen = (torch.rand(len(images)) < 0.5).to(images.device)
     return torch.where(chosen[:, None, None, None], images.flip(-1), images)
+
+
+def random_erasing(images: Tensor, probability: float) -> Tensor:
+    """Blot out a rectangle in a share of the pictures with 0, the mean of normalised ones. (B, C, H, W) → the same.
+
+    Zhong et al. 2020: 2 to 33 % of the area, in a square picture 0.3 to 3.3 times as high as wide. Raises ValueError
+    unless 0 ≤ probability ≤ 1.
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError(f"probability must lie in 0 … 1, got {probability}")
+    chance, area, ratio, *places = torch.rand(5, len(images), 1)
+    area, ratio = 0.02 + 0.31 * area, (10 / 3) ** (2 * ratio - 1)
+    erased = (chance < probability)[:, :, None]
+    for axis, share in ((2, (area * ratio).sqrt()), (3, (area / ratio).sqrt())):
+        side = images.shape[axis]
+        length = (share * side).round().clamp(1, side)
+        start = (places[axis - 2] * (side - length + 1)).floor()  # (B, 1)
+        inside = (start <= torch.arange(side)) & (torch.arange(side) < start + length)  # (B, side)
+        erased = erased & inside.unsqueeze(4 - axis)
+    return images.masked_fill(erased[:, None].to(images.device), 0)
 
 
 def mixup(images: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
@@ -75,3 +105,125 @@ def cutmix(images: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tenso
     mixed[:, :, top:bottom, left:right] = images[other, :, top:bottom, left:right]
     share = 1 - (bottom - top) * (right - left) / (height * width)
     return mixed, share * targets + (1 - share) * targets[other]
+
+
+# Kornia's RandAugment (0.9) was tried: it draws its operations once for a whole batch, is about 20 times slower than
+# this with one picture a call, and shears by up to 1.3 where the paper has 0.3.
+
+
+def rand_augment(images: Tensor, num_ops: int, magnitude: float) -> Tensor:
+    """Change each picture by operations that it draws for itself: `num_ops` out of OPERATIONS, one after another.
+
+    uint8 (B, C, H, W) → the same, C being 1 or 3. Cubuk et al. 2020.
+    magnitude: how far each goes. At 10: turned by 30°, sheared by 0.3, moved by 0.45 of the side; colour, contrast,
+        brightness and sharpness 0.1 or 1.9 of what they were; every level inverted; 4 bits of 8 left. Where there are
+        two directions, chance takes one. At 0, auto-contrast and equalize alone, which have no strength, do anything.
+
+    Differs: in the paper's code some operations grow weaker as the magnitude grows; here all grow stronger.
+    Raises ValueError for other pictures, and for num_ops or a magnitude below 0.
+    """
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or min(images.shape[2:]) < 3:
+        expected = "uint8 (B, 1 or 3, H, W), at least 3×3"
+        raise ValueError(f"images must be {expected}, got {images.dtype} of shape {tuple(images.shape)}")
+    for name, value in (("num_ops", num_ops), ("magnitude", magnitude)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} must be finite and at least 0, got {value}")
+    drawn = torch.randint(len(OPERATIONS), (num_ops, len(images)))
+    signs = torch.randint(2, (num_ops, len(images))) * 2 - 1
+    pixels = images.float()
+    for numbers, strengths in zip(drawn, signs * (magnitude / 10), strict=True):
+        pixels = operate(pixels, numbers, strengths)
+    return pixels.to(torch.uint8)
+
+
+def operate(pixels: Tensor, numbers: Tensor, strengths: Tensor) -> Tensor:
+    """One operation on each picture. float (B, C, H, W) in whole levels 0 … 255 → the same.
+
+    numbers: which of OPERATIONS, int64 (B,); strengths: how far, −1 … 1 at magnitude 10, (B,).
+    """
+    pixels = pixels.clone()
+    rows = (numbers < len(MOVES)).nonzero().flatten()
+    if len(rows):
+        here = rows.to(pixels.device)
+        pixels[here] = move(pixels[here], numbers[rows], strengths[rows])
+    for number, change in enumerate(COLOURS.values(), len(MOVES)):
+        rows = (numbers == number).nonzero().flatten()
+        if len(rows):
+            here = rows.to(pixels.device)
+            pixels[here] = change(pixels[here], strengths[rows, None, None, None].to(pixels))
+    return pixels.clamp(0, 255).round()
+
+
+def move(pixels: Tensor, numbers: Tensor, strengths: Tensor) -> Tensor:
+    """One of MOVES on each picture, about its middle; grey comes into view from outside."""
+    turn, shear_x, shear_y, right, down = F.one_hot(numbers, len(MOVES)).T * strengths
+    angle = turn * math.radians(30)
+    x = torch.stack([angle.cos(), 0.3 * shear_x - angle.sin(), 0.45 * right], dim=-1)
+    y = torch.stack([0.3 * shear_y + angle.sin(), angle.cos(), 0.45 * down], dim=-1)
+    return warp(pixels - 128, torch.stack([x, y], dim=1), "zeros") + 128
+
+
+def color(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Away from the grey picture or towards it; one channel stays as it is."""
+    return torch.lerp(grey(pixels), pixels, 1 + 0.9 * strength)
+
+
+def contrast(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Away from the picture's mean grey or towards it."""
+    return torch.lerp(grey(pixels).mean(dim=(2, 3), keepdim=True), pixels, 1 + 0.9 * strength)
+
+
+def brightness(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Away from black or towards it."""
+    return pixels * (1 + 0.9 * strength)
+
+
+def sharpness(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Away from the mean over 3×3 pixels, the middle one counting 5 of 13, or towards it; the border stays."""
+    smooth = pixels.clone()
+    smooth[..., 1:-1, 1:-1] = (9 * F.avg_pool2d(pixels, 3, 1) + 4 * pixels[..., 1:-1, 1:-1]) / 13
+    return torch.lerp(smooth, pixels, 1 + 0.9 * strength)
+
+
+def solarize(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Invert the levels above a threshold, which falls from 255 to 0."""
+    return torch.where(pixels > 255 * (1 - strength.abs()), 255 - pixels, pixels)
+
+
+def posterize(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Set up to 4 of a level's 8 bits to 0, the lowest first."""
+    step = 2 ** (4 * strength.abs()).round()
+    return (pixels / step).floor() * step
+
+
+def auto_contrast(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Stretch each channel to 0 … 255. Has no strength."""
+    low, high = pixels.amin(dim=(2, 3), keepdim=True), pixels.amax(dim=(2, 3), keepdim=True)
+    return torch.where(high > low, (pixels - low) * 255 / (high - low), pixels)
+
+
+def equalize(pixels: Tensor, strength: Tensor) -> Tensor:
+    """Spread each channel's levels so that all are about equally frequent. Has no strength.
+
+    A level becomes the share of pixels below it, of all but the brightest. Differs: not counted in whole 255ths of the
+    pixels, of which small pictures have too few.
+    """
+    levels = pixels.long().flatten(2)  # (B, C, HW)
+    counts = levels.new_zeros(*levels.shape[:2], 256).scatter_add_(2, levels, torch.ones_like(levels))
+    darker = (counts.cumsum(dim=2) - counts).gather(2, levels)
+    span = levels.shape[2] - counts.gather(2, levels.amax(dim=2, keepdim=True))
+    return torch.where(span > 0, 255 * darker / span, levels).view_as(pixels)
+
+
+def grey(pixels: Tensor) -> Tensor:
+    """How bright each pixel is. (B, 1 or 3, H, W) → (B, 1, H, W)."""
+    share = [0.299, 0.587, 0.114] if pixels.shape[1] == 3 else [1.0]
+    return (pixels * pixels.new_tensor(share)[:, None, None]).sum(dim=1, keepdim=True)
+
+
+MOVES = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+COLOURS = {
+    change.__name__: change
+    for change in (color, contrast, brightness, sharpness, solarize, posterize, auto_contrast, equalize)
+}
+OPERATIONS = (*MOVES, *COLOURS, "identity")  # the fourteen of Cubuk et al. 2020

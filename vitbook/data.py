@@ -70,6 +70,20 @@ class Dataset:
         train, validation = split_at_random(self.train, fraction, seed, self.class_names)
         return replace(self, train=train, validation=validation)
 
+    def with_share(self, share: float, seed: int = 0, length: int | None = None) -> "Dataset":
+        """The same data set with a share of every class of its training pictures, repeated in turn.
+
+        length: how many training pictures there are then; as many as before, if not given, so that an epoch stays as
+        long. `seed` says which are taken. Raises ValueError unless 0 < share ≤ 1 and length is 1 or more, and as
+        `with_validation` does.
+        """
+        few = self.train if share == 1 else split_at_random(self.train, share, seed, self.class_names)[1]
+        length = len(self.train) if length is None else length
+        if length < 1:
+            raise ValueError(f"length must be at least 1, got {length}")
+        index = torch.arange(length) % len(few)
+        return replace(self, train=Split(few.images[index], few.labels[index]))
+
     def normalise(self, images: Tensor) -> Tensor:
         """Pictures as a model wants them: each channel with the training set's mean at 0 and its deviation at 1.
 

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from vitbook.augment import cutmix, mixup, random_affine, random_crop, random_flip
+from vitbook.augment import cutmix, mixup, rand_augment, random_affine, random_crop, random_erasing, random_flip
 from vitbook.checkpoint import (
     load_checkpoint,
     load_optimizer_tensors,
@@ -38,7 +38,14 @@ from vitbook.data import Dataset, Split, normalise
 from vitbook.training import evaluate, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
-SHARES = ("warmup", "label_smoothing", "patch_dropout", "full_patches", "ema")  # settings that are less than 1
+SHARES = (
+    "warmup",
+    "label_smoothing",
+    "erasing",
+    "patch_dropout",
+    "full_patches",
+    "ema",
+)  # settings that are less than 1
 ORDER, STEP = 0, 1  # what random numbers are for, so that those of an epoch and of a step do not repeat each other
 
 
@@ -57,9 +64,12 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     clip_norm: float = 1.0  # longer gradients are shortened to this; 0 leaves them as they are
     label_smoothing: float = 0.1  # share of the target spread evenly over all classes
+    randaugment_ops: int = 0  # RandAugment's operations on each picture; 0 for none
+    randaugment_magnitude: float = 9.0  # how far they go; at 10 as far as the paper's
     affine: float = 1.0  # strength of random turns, moves and zooms: at 1 up to 10°, 8 % and 10 %
     crop: int = 0  # pixels by which pictures are moved at most along each axis
     flip: bool = False  # whether half of the pictures are mirrored, left to right
+    erasing: float = 0.0  # share of the pictures in which a rectangle is blotted out
     mixup: float = 0.0  # mixup's α; 0 for none
     cutmix: float = 0.0  # CutMix's α; 0 for none; with both, each batch gets one of them by chance
     patch_dropout: float = 0.0  # share of its patches that each picture does without, except at the end
@@ -252,13 +262,18 @@ class Training:
         share = config.batch_size // self.processes
         start = position * config.batch_size + self.rank * share
         chosen = self.order[start : start + share]
-        images, targets = normalise(self.images[chosen], self.mean, self.std), self.labels[chosen]
+        images, targets = self.images[chosen], self.labels[chosen]
+        if config.randaugment_ops:
+            images = rand_augment(images, config.randaugment_ops, config.randaugment_magnitude)
+        images = normalise(images, self.mean, self.std)
         if config.affine:
             images = random_affine(images, 10 * config.affine, 0.08 * config.affine, 0.1 * config.affine)
         if config.crop:
             images = random_crop(images, config.crop)
         if config.flip:
             images = random_flip(images)
+        if config.erasing:
+            images = random_erasing(images, config.erasing)
         mixes = [(mix, alpha) for mix, alpha in ((mixup, config.mixup), (cutmix, config.cutmix)) if alpha]
         if mixes:
             mix, alpha = mixes[int(torch.randint(len(mixes), ()))]

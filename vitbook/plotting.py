@@ -194,6 +194,26 @@ def show_curves(
     return ax
 
 
+def show_spread(
+    groups: dict[str, Sequence[Sequence[float]]],
+    ax: Axes | None = None,
+    *,
+    x: Sequence[float],
+    xlabel: str,
+    ylabel: str,
+) -> Axes:
+    """For each name and each x several values: a line through their means, and a bar from the lowest to the highest."""
+    ax = ax or plt.subplots()[1]
+    for (name, values), style, mark in zip(groups.items(), ("-", "--", "-.", ":"), "os^D", strict=False):
+        mean = [sum(some) / len(some) for some in values]
+        below = [m - min(some) for m, some in zip(mean, values, strict=True)]
+        above = [max(some) - m for m, some in zip(mean, values, strict=True)]
+        ax.errorbar(x, mean, (below, above), linestyle=style, marker=mark, capsize=4, label=name)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.legend()
+    return ax
+
+
 def show_confusion(counts: Tensor, class_names: Sequence[str], ax: Axes | None = None) -> Axes:
     """How many pictures of each class (row) were taken for which (column), from `Evaluation.confusion`. (K, K)."""
     ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
