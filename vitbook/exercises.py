@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook import embedding, encoder, multihead, patches, self_attention, training, transformer, vit  # noqa: F401
+from vitbook import embedding, encoder, heads, multihead, patches, self_attention, training, transformer, vit  # noqa: F401
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.names import unknown
 
@@ -370,5 +370,22 @@ EXERCISES: dict[str, Exercise] = {
         lambda g: [
             (normal(g, d), normal(g, b, d), normal(g, b), parts) for d, b, parts in ((3, 4, 1), (2, 6, 3), (5, 7, 2))
         ],
+    ),
+    # chapters/16_fine_tuning
+    "fine_tuning.tokens": Exercise(577, "24 patches along each side, and the class token."),
+    "fine_tuning.votes": Exercise(
+        lambda queries, bank, labels, num_classes, k: heads.neighbour_votes(
+            queries, bank, labels, num_classes, k, math.inf
+        ),
+        "normalise both, multiply, take the k largest cosines of each row, and count their labels.",
+        lambda g: [
+            (normal(g, m, d), normal(g, n, d), torch.randint(classes, (n,), generator=g), classes, k)
+            for m, n, d, classes, k in ((2, 7, 3, 4, 1), (3, 9, 5, 2, 3), (4, 6, 8, 5, 6))
+        ],
+    ),
+    "fine_tuning.standardise": Exercise(
+        lambda train, test: (test - train.mean(dim=0)) / train.std(dim=0),
+        "mean and deviation are those of the training features alone.",
+        lambda g: [(3 + 2 * normal(g, n, d), normal(g, m, d)) for n, m, d in ((7, 4, 3), (9, 12, 5))],
     ),
 }
