@@ -1,5 +1,6 @@
 """Pictures to learn from and to look at: every data set in one form, from one function."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits, load_sample_image
 from sklearn.model_selection import train_test_split
 from torch import Tensor
@@ -15,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from vitbook.names import unknown
 from vitbook.pictures import crop_and_scale, read_picture, to_tensor
-from vitbook.sources import SOURCES
+from vitbook.sources import CIFAR10_CLASSES, SOURCES
 
 PHOTOGRAPHS = ("china", "flower", "portrait")
 LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
@@ -252,6 +254,39 @@ def photograph(name: str) -> Tensor:
     if name not in PHOTOGRAPHS:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
     if name == "portrait":
-        file = resources.files("vitbook").joinpath("assets/portrait.jpg")
-        return to_tensor(read_picture(file.read_bytes(), "portrait.jpg"))
+        return to_tensor(read_picture(asset("portrait.jpg"), "portrait.jpg"))
     return to_tensor(load_sample_image(f"{name}.jpg"))
+
+
+def album(size: int = 32) -> Split:
+    """22 photographs of what CIFAR-10's classes name, not taken from CIFAR-10: some to try a trained model on.
+
+    images: uint8 (22, 3, size, size), each a square about its subject, scaled down from 128×128 pixels by the mean of
+    the area that a new pixel covers; labels: indices into `vitbook.sources.CIFAR10_CLASSES`, ascending, each class at
+    least once. `album_credits` says, in the same order, who took them and under which licence.
+
+    Raises ValueError unless 1 ≤ size ≤ 128.
+    """
+    if not 1 <= size <= 128:
+        raise ValueError(f"size must lie in 1 … 128, got {size}")
+    images, labels = [], []
+    for entry in album_credits():
+        picture = read_picture(asset(f"album/{entry['file']}"), entry["file"])
+        images.append(to_tensor(picture.resize((size, size), Image.Resampling.BOX)))
+        labels.append(CIFAR10_CLASSES.index(entry["label"]))
+    return Split(torch.stack(images), torch.tensor(labels))
+
+
+def album_credits() -> list[dict]:
+    """Where each picture of the album is from, and under which licence, in the album's order.
+
+    Keys: file; label, a class of CIFAR-10; title; author; licence, SPDX's short name or "public domain"; source, the
+    package it was taken from; original, an address or None; crop, (left, top, right, bottom) in pixels of the source,
+    white beyond its edges; changes.
+    """
+    return json.loads(asset("album/credits.json"))
+
+
+def asset(name: str) -> bytes:
+    """A file that comes with the package."""
+    return resources.files("vitbook").joinpath(f"assets/{name}").read_bytes()

@@ -80,6 +80,8 @@ def labelled(images: np.ndarray, labels: np.ndarray, class_names: Sequence[str],
 
 # CIFAR-10 and CIFAR-100, "binary version": https://www.cs.toronto.edu/~kriz/cifar.html
 
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
 
 def read_cifar10(files: Files) -> Parts:
     """Records of a label and the pixels; five files for training, one for testing, 10,000 records each."""
