@@ -255,7 +255,8 @@ def output_texts(cell: NotebookNode) -> Iterator[str]:
         if "text/markdown" in data:
             yield without_code(data["text/markdown"])
         elif not any(mime in data for mime in IMAGES):  # beside an image the text is not seen
-            yield from (str(text) for mime, text in data.items() if mime.startswith("text/"))
+            texts = (str(text) for mime, text in data.items() if mime.startswith("text/"))
+            yield from (re.sub(r"[A-Za-z0-9+/]{200,}", "", text) for text in texts)  # without packed numbers
 
 
 def portable_outputs(chapter: Chapter) -> list[str]:

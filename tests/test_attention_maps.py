@@ -9,6 +9,8 @@ from torch.testing import assert_close
 from vitbook.attention_maps import (
     attention_distance,
     attention_entropy,
+    check_number,
+    class_map,
     gradient_weighted_attention,
     only_patches,
     patch_filters,
@@ -253,6 +255,26 @@ def test_patch_map_lays_a_row_out_as_the_picture_lies():
         patch_map(weights, GRID, query=7)
     with pytest.raises(ValueError, match="1 \\+ 3·3 = 10 tokens expected, got 7"):
         patch_map(weights, (3, 3))
+
+
+def test_the_class_tokens_map_is_its_row_and_needs_a_class_token():
+    weights = random_weights()
+    assert_close(class_map(weights, GRID), weights[..., 0, 1:].unflatten(-1, GRID), rtol=0, atol=0)
+    distilled = class_map(weights, (1, 5), num_prefix_tokens=2)
+    assert_close(distilled, weights[..., 0, 2:].unflatten(-1, (1, 5)), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="no class token.*name a patch as query"):
+        class_map(weights, (1, 7), num_prefix_tokens=0)
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, 0), (4, 4), (-1, 4), (-5, 0)])
+def test_numbers_count_from_either_end(number, expected):
+    assert check_number("layer", number, 5) == expected
+
+
+@pytest.mark.parametrize("number", [5, -6])
+def test_a_number_that_there_is_not_is_named(number):
+    with pytest.raises(ValueError, match=f"head must lie in 0 … 4, or -5 … -1 from the end, got {number}"):
+        check_number("head", number, 5)
 
 
 def test_the_weights_among_patches_sum_to_one_again():

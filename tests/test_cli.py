@@ -18,11 +18,14 @@ from small_sets import SMALL_SETS, unpack
 
 pytest.importorskip("vitbook.sources")
 
-from vitbook import runs
-from vitbook.checkpoint import load_checkpoint
+from vitbook import plotting, runs
+from vitbook.attention_maps import recorded_attention, rollout
+from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.cli import main
-from vitbook.data import digits
-from vitbook.vit import CONFIGS
+from vitbook.data import digits, normalise
+from vitbook.explorer import explore
+from vitbook.pictures import crop_and_scale, to_tensor
+from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
 
@@ -33,6 +36,14 @@ def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "small"
     assert main(["train", "--folder", str(folder), *SMALL, "--learning-rate", "0.02", "--epochs", "12"]) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def blind(tmp_path_factory) -> Path:
+    """A checkpoint of a model without class token."""
+    config = ViTConfig(8, 4, 1, 10, dim=12, depth=1, num_heads=3, mlp_dim=20, pool="mean", class_token=False)
+    facts = dict(model=asdict(config), class_names=list("0123456789"), mean=[0.3], std=[0.4])
+    return save_checkpoint(tmp_path_factory.mktemp("runs"), "blind", VisionTransformer(config).state_dict(), facts)
 
 
 def picture(folder: Path, index: int = 0) -> Path:
@@ -114,6 +125,90 @@ def test_predict_sees_colours_in_grey_where_the_model_does(trained, tmp_path):
     one, other = runs.predict_pictures(trained, [tmp_path / "coloured.png", tmp_path / "grey.png"])
     assert one == other
     assert one != runs.predict_pictures(trained, [picture(tmp_path, 0)])[0]
+
+
+def recorded(folder: Path, image_size: tuple[int, int] = (8, 8)) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first test digit as a trained model sees it, and its weights (L, 1, h, T, T)."""
+    model, facts = runs.load_trained(folder)
+    model.resize(image_size)
+    scaled = crop_and_scale(Image.fromarray(digits().test.images[0, 0].numpy()).convert("RGB"), *image_size)
+    pixels = to_tensor(scaled)[None, :1]
+    with torch.no_grad(), recorded_attention(model) as weights:
+        model(normalise(pixels, torch.tensor(facts["mean"]), torch.tensor(facts["std"])))
+    return pixels[0], torch.stack(weights)
+
+
+def explained(monkeypatch, arguments: list[str]) -> tuple[tuple, dict]:
+    """What the command `explain` draws."""
+    drawn = []
+    draw = plotting.draw_explanation
+    monkeypatch.setattr(plotting, "draw_explanation", lambda *a, **k: drawn.append((a, k)) or draw(*a, **k))
+    assert main(["explain", *arguments]) == 0
+    return drawn[0]
+
+
+def test_explain_draws_the_picture_the_rollout_and_every_head_of_the_last_block(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (pixels, rolled, heads, titles), query = explained(
+        monkeypatch, [str(picture(tmp_path)), "--checkpoint", str(trained)]
+    )
+    saw, weights = recorded(trained)
+    assert torch.equal(pixels, saw) and query == dict(query=None)
+    torch.testing.assert_close(rolled, rollout(weights)[0, 0, 1:].view(2, 2))
+    torch.testing.assert_close(torch.stack(heads), weights[-1, 0, :, 0, 1:].view(3, 2, 2))
+    assert titles == ["block 0, head 0", "block 0, head 1", "block 0, head 2"]
+    ((name, share),) = runs.predict_pictures(trained, [picture(tmp_path)], top=1)[0]
+    assert capsys.readouterr().out == f"{picture(tmp_path)}: {name} {share:.1%}\ndrawn in attention.png\n"
+    assert Image.open("attention.png").size[0] == 960
+
+
+def test_explain_takes_a_head_a_query_and_another_size_and_says_that_positions_were_resized(
+    trained, tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "new" / "figure.png"
+    options = "--head -1 --query 1 2 --size 8 12 --layer 0".split()
+    place = [str(picture(tmp_path)), "--checkpoint", str(trained), "--out", str(out)]
+    (pixels, rolled, heads, titles), query = explained(monkeypatch, [*place, *options])
+    saw, weights = recorded(trained, (8, 12))
+    assert torch.equal(pixels, saw) and query == dict(query=5)
+    torch.testing.assert_close(rolled, rollout(weights)[0, 6, 1:].view(2, 3))
+    torch.testing.assert_close(torch.stack(heads), weights[0, :, 2, 6, 1:].view(1, 2, 3))
+    assert titles == ["block 0, head 2"]
+    said = capsys.readouterr().out
+    assert said.startswith("Positions were resized from 2×2 to 2×3 patches.\n") and said.endswith(f"drawn in {out}\n")
+    assert [path.name for path in out.parent.iterdir()] == ["figure.png"]
+
+
+def test_explain_without_a_class_token_asks_a_patch(blind, tmp_path, monkeypatch):
+    place = [str(picture(tmp_path)), "--checkpoint", str(blind), "--out", str(tmp_path / "figure.png")]
+    (_, rolled, _, _), query = explained(monkeypatch, [*place, "--query", "0", "1"])
+    assert query == dict(query=1)
+    torch.testing.assert_close(rolled, rollout(recorded(blind)[1])[0, 1].view(2, 2))
+
+
+def test_explain_writes_a_page_to_explore_as_well(trained, tmp_path, capsys):
+    place = [str(picture(tmp_path)), "--checkpoint", str(trained), "--out", str(tmp_path / "figure.png")]
+    assert main(["explain", *place, "--size", "16", "--html", str(tmp_path / "new" / "page.html")]) == 0
+    assert capsys.readouterr().out.endswith(f"figure.png, to be explored in {tmp_path / 'new' / 'page.html'}\n")
+    page = (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
+    model, facts = runs.load_trained(trained)
+    images = recorded(trained, (16, 16))[0][None]
+    moments = (torch.tensor(facts["mean"]), torch.tensor(facts["std"]))
+    made = explore(model, images, lambda x: normalise(x, *moments), class_names=facts["class_names"])
+    assert made.html in page
+
+
+def test_what_cannot_be_written_leaves_what_was_there(trained, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "figure.png"
+    out.write_bytes(b"before")
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    assert main(["explain", str(picture(tmp_path)), "--checkpoint", str(trained), "--out", str(out)]) == 1
+    assert capsys.readouterr().err == "vitbook: No space left on device\n"
+    assert out.read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 2
 
 
 def test_summary_counts_parameters(capsys):
@@ -202,7 +297,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("", 2, "Expected one of {train, evaluate, predict, summary, datasets, recipes}"),
+        ("", 2, "Expected one of {train, evaluate, predict, explain, summary, datasets, recipes}"),
         ("trian", 2, "Unrecognized options: trian"),
         ("train --epoch 3", 2, "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
         ("train --epochs many", 2, "Error parsing --epochs"),
@@ -222,19 +317,46 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
         ("predict", 2, "predict needs a picture file"),
         ("predict {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
         ("predict {empty}/none.png --checkpoint {trained}", 1, "No such file or directory"),
+        ("explain", 2, "a picture file of any size and kind (required)"),
+        ("explain {digit} --checkpoint {empty}/none", 1, "there is no trained model at"),
+        ("explain {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
+        (
+            "explain {digit} --checkpoint {trained} --layer 1",
+            1,
+            "layer must lie in 0 … 0, or -1 … -1 from the end, got 1",
+        ),
+        (
+            "explain {digit} --checkpoint {trained} --head 3",
+            1,
+            "head must lie in 0 … 2, or -3 … -1 from the end, got 3",
+        ),
+        ("explain {digit} --checkpoint {trained} --query 2 0", 1, "row must lie in 0 … 1"),
+        ("explain {digit} --checkpoint {trained} --query 0 2", 1, "column must lie in 0 … 1"),
+        ("explain {digit} --checkpoint {trained} --query 0", 2, "--query"),
+        ("explain {digit} --checkpoint {trained} --size 10", 1, "image 10×10 is not divisible by patch size 4"),
+        ("explain {digit} --checkpoint {trained} --size 8 8 8", 1, "size must be height and width in pixels"),
+        ("explain {digit} --checkpoint {trained} --out a.pdf", 1, "must end in .png, got a.pdf"),
+        ("explain {digit} --checkpoint {trained} --out {broken}/a.png", 1, "File exists"),
+        (
+            "explain {digit} --checkpoint {blind}",
+            1,
+            "no class token whose attention could be shown: name a patch as query",
+        ),
         ("summary vit_b16", 1, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
     ],
 )
-def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained, arguments, code, message):
+def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained, blind, arguments, code, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.json").write_text('{"epochs": 3}')
-    places = dict(empty=tmp_path / "empty", broken=tmp_path / "broken.json", trained=trained)
+    places = dict(empty=tmp_path / "empty", broken=tmp_path / "broken.json", trained=trained, blind=blind)
+    places["digit"] = picture(tmp_path)
     assert main(arguments.format(**places).split()) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("vitbook: ") and said.err.count("\n") == 1
     assert message in said.err
+    assert not list(tmp_path.glob("attention*"))
 
 
 def hear_interrupts() -> None:

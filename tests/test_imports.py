@@ -20,6 +20,7 @@ ORDER = [
     "cnn",
     "heads",
     "attention_maps",
+    "explorer",
     "pretrained",
     "distillation",
     "mistakes",

@@ -178,6 +178,14 @@ def test_rule_rejects(name: str) -> None:
     assert rule(chapter), f"{rule.__name__} accepts a chapter with this fault: {name}"
 
 
+def test_packed_numbers_are_not_read_as_text() -> None:
+    packed = base64.b64encode(b"0" * 99).decode() + "+0xabcdef12+/tmp/+cpu+" + "A" * 200
+    for text, complaints in ((packed, 0), (f"{packed} 0xabcdef12", 1), ("+0xabcdef12+/tmp/+cpu+", 3)):
+        chapter = good_chapter()
+        chapter.cells[5].outputs = [new_output("display_data", data={"text/html": f"<p>{text}</p>"})]
+        assert len(lint.portable_outputs(chapter)) == complaints
+
+
 def test_every_rule_can_reject() -> None:
     assert {rule for rule, _ in BROKEN.values()} == set(lint.RULES)
 

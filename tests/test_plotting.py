@@ -126,6 +126,27 @@ def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named(
     assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((3.5, 3.5), 4, 4)
 
 
+@pytest.mark.parametrize(("count", "query"), [(1, None), (3, 4), (6, 0)])
+def test_an_explanation_is_picture_rollout_and_heads_on_scales_of_their_own(count, query):
+    rolled, heads = torch.rand(2, 3), torch.rand(count, 2, 3) / 2
+    figure = plotting.draw_explanation(PICTURE, rolled, heads, [f"head {i}" for i in range(count)], query=query)
+    figure.canvas.draw()
+    bars = [ax for ax in figure.axes if ax.get_label() == "<colorbar>"]
+    picture, above, *below = (ax for ax in figure.axes if ax not in bars)
+    assert torch.equal(shown(picture), PICTURE.permute(1, 2, 0)) and torch.equal(shown(above), rolled)
+    place = {None: "class token", 4: "row 1, column 1", 0: "row 0, column 0"}[query]
+    assert picture.get_title() == f"query: {place}"
+    assert [frame.get_xy() for frame in picture.patches] == {None: [], 4: [(3.5, 3.5)], 0: [(-0.5, -0.5)]}[query]
+    for ax, values in zip(below, heads, strict=True):
+        assert torch.equal(shown(ax), values)
+        assert ax.images[0].get_clim() == (0, pytest.approx(heads.max().item()))
+    assert above.images[0].get_clim() == (0, pytest.approx(rolled.max().item()))
+    assert [ax.get_title() for ax in below] == [f"head {i}" for i in range(count)]
+    assert [bar.get_ylabel() for bar in bars] == ["share", "weight"]
+    assert not plt.get_fignums(), "it is no figure of pyplot's, which would have to be closed"
+    assert plotting.to_png(figure)[:4] == b"\x89PNG"
+
+
 def test_curves_are_the_numbers_told_apart_by_colour_and_line():
     ax = plotting.show_curves({"train": [3.0, 2.0, 1.0], "test": [4.0, 3.0, 2.5]}, xlabel="epoch", ylabel="loss")
     drawn(ax)

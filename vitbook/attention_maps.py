@@ -125,6 +125,16 @@ def patch_map(attention: Tensor, grid: Grid, query: int = 0, num_prefix_tokens: 
     return attention[..., query, num_prefix_tokens:].unflatten(-1, grid)
 
 
+def class_map(attention: Tensor, grid: Grid, num_prefix_tokens: int = 1) -> Tensor:
+    """The class token's attention to the patches. (..., T, T) → (..., rows, columns).
+
+    Raises ValueError where there is no class token, or grid and tokens do not fit together.
+    """
+    if num_prefix_tokens < 1:
+        raise ValueError("this model has no class token whose attention could be shown: name a patch as query")
+    return patch_map(attention, grid, 0, num_prefix_tokens)
+
+
 def attention_distance(weights: Tensor, grid: Grid, patch_size: int, num_prefix_tokens: int = 1) -> Tensor:
     """How far each head looks, in pixels. (L, B, h, T, T) → (L, h).
 
@@ -189,6 +199,13 @@ def check_weights(weights: Tensor) -> None:
     """Raise ValueError unless weights has shape (L, B, h, T, T)."""
     if weights.ndim != 5 or weights.shape[-1] != weights.shape[-2]:
         raise ValueError(f"weights must have shape (L, B, h, T, T), got {tuple(weights.shape)}")
+
+
+def check_number(name: str, number: int, count: int) -> int:
+    """The number of a block or head, counted from 0; −1 is the last. Raises ValueError where there is no such one."""
+    if not -count <= number < count:
+        raise ValueError(f"{name} must lie in 0 … {count - 1}, or -{count} … -1 from the end, got {number}")
+    return number % count
 
 
 def check_grid(tokens: int, grid: Grid, num_prefix_tokens: int) -> None:

@@ -80,6 +80,32 @@ class Predict:
 
 
 @dataclass(frozen=True)
+class Explain:
+    """Draw what a model attends to in a picture: through all of its blocks, and head by head in one of them."""
+
+    image: tyro.conf.Positional[Path]  # a picture file of any size and kind
+    checkpoint: Path = TRAINED  # the folder of a training, or a checkpoint's JSON
+    layer: int = -1  # the block whose heads are drawn, from 0; -1 for the last
+    head: int | None = None  # the only head to draw, from 0; every head if not given
+    query: tuple[int, int] | None = None  # row and column of the patch that attends, from 0; else the class token
+    size: tuple[int, ...] = ()  # height and width to look at, in pixels, or one for both; the model's if not given
+    out: Path = Path("attention.png")  # where to put the figure
+    html: Path | None = None  # where to put a page with every layer, head and query, if one is wanted
+
+    def __call__(self) -> None:
+        model, facts = runs.load_trained(self.checkpoint)
+        found = runs.explain_picture(model, facts, self.image, self.layer, self.head, self.query, self.size)
+        runs.write_explanation(found, self.out)
+        if self.html:
+            runs.write_explorer(model, facts, found, self.html)
+        if found.resized:
+            print(found.resized)
+        if found.guess:
+            print("{}: {} {:.1%}".format(self.image, *found.guess))
+        print(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else ""))
+
+
+@dataclass(frozen=True)
 class Summary:
     """List a model's parts, the shape that each gives, and its parameters."""
 
@@ -120,7 +146,7 @@ class Usage(Exception):
     """The command line is not one that can be understood."""
 
 
-def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Summary | Datasets | Recipes:
+def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Explain | Summary | Datasets | Recipes:
     """The command that the arguments describe. Raises Usage where they describe none."""
     said = io.StringIO()
     try:
@@ -131,6 +157,7 @@ def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Summary | Da
                 Annotated[Train, tyro.conf.subcommand("train", default=train)]
                 | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
                 | Annotated[Predict, tyro.conf.subcommand("predict")]
+                | Annotated[Explain, tyro.conf.subcommand("explain")]
                 | Annotated[Summary, tyro.conf.subcommand("summary")]
                 | Annotated[Datasets, tyro.conf.subcommand("datasets")]
                 | Annotated[Recipes, tyro.conf.subcommand("recipes")]

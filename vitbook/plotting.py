@@ -1,5 +1,6 @@
 """Tensors in, matplotlib Axes out: the book's figures. The only module that imports matplotlib."""
 
+import io
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
@@ -7,6 +8,7 @@ import torch
 from IPython import get_ipython
 from matplotlib import patheffects
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
@@ -150,6 +152,48 @@ def panels(count: int, columns: int) -> list[Axes]:
     for ax in axes.flat[count:]:
         figure.delaxes(ax)
     return list(axes.flat[:count])
+
+
+def draw_explanation(
+    picture: Tensor, rollout: Tensor, heads: Sequence[Tensor], titles: Sequence[str], *, query: int | None = None
+) -> Figure:
+    """A picture and its rollout above the maps of some heads, which share one scale, in the book's style.
+
+    picture: (C, H, W); rollout and each of the heads, which `titles` name: (rows, columns); query: the number of the
+    patch that attends, which is framed; None for the class token. The figure is no part of pyplot, and needs no screen.
+    """
+    rows, columns = rollout.shape
+    width = min(max(len(heads), 2), 4)
+    deep = -(-len(heads) // width)
+    heights = [WIDTH / 2.7 * rows / columns + 0.4, deep * (WIDTH / (width + 0.7) * rows / columns + 0.4)]
+    with plt.rc_context():
+        use_book_style()
+        figure = Figure(figsize=(WIDTH, sum(heights)))
+        above, below = figure.add_gridspec(2, 1, height_ratios=heights)
+        left, right = (figure.add_subplot(place) for place in above.subgridspec(1, 2))
+        show_patch_grid(picture, picture.shape[1] // rows, left, highlight=query)
+        place = "class token" if query is None else "row {}, column {}".format(*divmod(query, columns))
+        left.set_title(f"query: {place}")
+        fill_maps([right], [rollout], ["rollout, all blocks"], "share")
+        places = list(below.subgridspec(deep, width))[: len(heads)]
+        fill_maps([figure.add_subplot(place) for place in places], heads, titles, "weight")
+    return figure
+
+
+def fill_maps(axes: Sequence[Axes], maps: Sequence[Tensor], titles: Sequence[str], scale: str) -> None:
+    """Maps in Axes that there are, on one colour scale from 0 to their largest value, which `scale` names."""
+    largest = max(values.max().item() for values in maps)
+    for ax, values, title in zip(axes, maps, titles, strict=True):
+        show_matrix(values, ax, title=title, decimals=None, limits=(0.0, largest))
+        ax.set(xticks=[], yticks=[])
+    axes[0].figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label=scale)
+
+
+def to_png(figure: Figure) -> bytes:
+    """A figure as the content of a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
 
 
 def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:

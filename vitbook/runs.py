@@ -11,9 +11,11 @@ import ignite.distributed as idist
 import torch
 from torch import Tensor
 
+from vitbook.attention_maps import check_number, class_map, patch_map
 from vitbook.checkpoint import load_checkpoint, write_whole
 from vitbook.data import Dataset, load_dataset, normalise
 from vitbook.engine import TrainConfig, batches, fit
+from vitbook.explorer import explore, observe_attention, resized_model
 from vitbook.names import unknown
 from vitbook.pictures import crop_and_scale, read_picture, to_tensor
 from vitbook.runtime import device
@@ -151,18 +153,114 @@ def predict_pictures(checkpoint: Path, images: list[Path], top: int = 3) -> list
     picture.
     """
     model, facts = load_trained(checkpoint)
-    height, width = model.config.image_size
     guesses = []
     for path in images:
-        picture = crop_and_scale(read_picture(path.read_bytes(), str(path)), height, width)
-        if model.config.channels == 1:
-            picture = picture.convert("L").convert("RGB")
-        pixels = to_tensor(picture)[None, : model.config.channels].to(device())
+        pixels = read_pixels(path, model.config.image_size, model.config.channels).to(device())
         probabilities = model(normalise(pixels, *moments(facts)))[0].softmax(dim=0)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         names = [facts["class_names"][k] for k in classes.tolist()]
         guesses.append(list(zip(names, shares.tolist(), strict=True)))
     return guesses
+
+
+def read_pixels(path: Path, image_size: tuple[int, int], channels: int) -> Tensor:
+    """The middle of a picture file, as much as fits in these proportions, scaled. uint8 (1, channels, H, W).
+
+    Of one channel it is in grey. Raises ValueError for a file that is no picture.
+    """
+    picture = crop_and_scale(read_picture(path.read_bytes(), str(path)), *image_size)
+    if channels == 1:
+        picture = picture.convert("L").convert("RGB")
+    return to_tensor(picture)[None, :channels]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one token, the query, attends to in a picture."""
+
+    picture: Tensor  # uint8 (C, H, W), as the model saw it
+    query: int | None  # the number of the patch that asks; None for the class token
+    rollout: Tensor  # (rows, columns): how much of each patch has reached the query through all blocks
+    layer: int
+    heads: dict[int, Tensor]  # (rows, columns) by head: what the query attends to in that layer
+    guess: tuple[str, float] | None  # the likeliest class and its probability; None for a model without classes
+    resized: str  # that positions were resized, in words; "" where they were not
+
+
+def explain_picture(
+    model: VisionTransformer,
+    facts: dict,
+    image: Path,
+    layer: int = -1,
+    head: int | None = None,
+    query: tuple[int, int] | None = None,
+    size: tuple[int, ...] = (),
+) -> Explanation:
+    """What a model attends to in a picture file, cropped and scaled as by `predict_pictures`.
+
+    model, facts: as from `load_trained`; layer, head: from 0, or from −1 at the end; every head if None.
+    query: row and column of a patch, from 0; the class token if None.
+    size: height and width in pixels, or one number for both, to which the picture is scaled, and the positions with it;
+        the model's own if empty.
+
+    Raises ValueError for a layer, head or patch that there is not, for None as the query of a model without class
+    token, for a size that patches do not divide, and for a file that is no picture.
+    """
+    if len(size) > 2 or min(size, default=1) < 1:
+        raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
+    image_size = (size[0], size[-1]) if size else model.config.image_size
+    model, resized = resized_model(model, image_size)
+    grid, prefix = model.embedding.grid, int(model.config.class_token)
+    patch = None
+    if query is not None:
+        row, column = (check_number(*one) for one in zip(("row", "column"), query, grid, strict=True))
+        patch = row * grid[1] + column
+    pixels = read_pixels(image, image_size, model.config.channels)
+    weights, rolled, _, scores = observe_attention(model, normalise(pixels.to(device()), *moments(facts)))
+
+    def shown(attention: Tensor) -> Tensor:
+        """(1, T, T) → (rows, columns)"""
+        if patch is None:
+            return class_map(attention, grid, prefix)[0]
+        return patch_map(attention, grid, prefix + patch, prefix)[0]
+
+    layer = check_number("layer", layer, len(weights))
+    heads = range(weights.shape[2]) if head is None else [check_number("head", head, weights.shape[2])]
+    maps = {head: shown(weights[layer, :, head]) for head in heads}
+    guess = None
+    if scores is not None:
+        share, best = scores[0].softmax(dim=0).max(dim=0)
+        guess = facts["class_names"][best], share.item()
+    return Explanation(pixels[0], patch, shown(rolled), layer, maps, guess, resized)
+
+
+def write_explanation(explanation: Explanation, path: Path) -> None:
+    """The picture, the rollout and the heads of an `Explanation` as a PNG, written whole or not at all.
+
+    Raises ValueError where the path does not end in .png.
+    """
+    from vitbook import plotting  # matplotlib takes a second to import, and only this needs it
+
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"the figure is a PNG, and its path must end in .png, got {path}")
+    titles = [f"block {explanation.layer}, head {head}" for head in explanation.heads]
+    heads = list(explanation.heads.values())
+    figure = plotting.draw_explanation(explanation.picture, explanation.rollout, heads, titles, query=explanation.query)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, plotting.to_png(figure))
+
+
+def write_explorer(model: VisionTransformer, facts: dict, explanation: Explanation, path: Path) -> None:
+    """The page in which to explore an explained picture, all its layers, heads and queries."""
+    page = explore(
+        model,
+        explanation.picture[None],
+        lambda images: normalise(images.to(device()), *moments(facts)),
+        class_names=facts["class_names"],
+        max_bytes=None,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page.save(path)
 
 
 def moments(facts: dict) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,636 @@
+"""The figure shows the model's own numbers, in any browser, to mouse, touch, keyboard and screen reader alike."""
+
+import base64
+import json
+import os
+import re
+import zlib
+from html import unescape
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import properties as check
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitbook.attention_maps import gradient_weighted_attention, recorded_attention, rollout
+from vitbook.cnn import SmallCNN
+from vitbook.data import photograph
+from vitbook.explorer import COLOURS, Explorer, explore
+from vitbook.vit import VisionTransformer, ViTConfig
+
+pytest_plugins = ["browser"]
+
+GRID, PREFIX = (3, 5), 1
+TOKENS = PREFIX + GRID[0] * GRID[1]
+NAMES = ["class token"] + [f"row {row}, column {column}" for row in range(3) for column in range(5)]
+TITLES = ("<i>portrait</i>", "</script>flower")
+CLASSES = ("cat", "dog", "$& {query}", "owl")
+
+
+def small_vit(**changes) -> VisionTransformer:
+    """Two blocks of three heads with weights large enough that attention is far from even."""
+    torch.manual_seed(3)
+    settings = dict(image_size=(12, 20), patch_size=4, num_classes=4, dim=24, depth=2, num_heads=3, mlp_dim=48)
+    model = VisionTransformer(ViTConfig(**settings | changes))
+    for block in model.encoder.blocks:
+        block.attn.qkv.weight.data *= 2
+    if model.config.num_classes:
+        torch.nn.init.normal_(model.head.weight)
+    return model.eval()
+
+
+def prepare(images: torch.Tensor) -> torch.Tensor:
+    return (images / 255 - 0.5) / 0.25
+
+
+def pictures(height: int = 12, width: int = 20) -> torch.Tensor:
+    """Two cuts from photographs."""
+    return torch.stack([photograph(name)[:, 40 : 40 + height, 80 : 80 + width] for name in ("portrait", "flower")])
+
+
+def facts(explorer: Explorer) -> dict:
+    return json.loads(re.search(r'<script type="application/json">(.*?)</script>', explorer.html, re.S)[1])
+
+
+def unpacked(explorer: Explorer) -> torch.Tensor:
+    """The weights that the HTML holds. (pictures, maps, T, T)"""
+    told = facts(explorer)
+    content = zlib.decompress(base64.b64decode(told["weights"]))
+    tokens = len(told["names"])
+    maps = told["layers"] * told["stored"] + len(told["views"]) - told["layers"]
+    shape = (len(told["pictures"]), maps, tokens)
+    tops = np.frombuffer(content, "<f4", np.prod(shape)).reshape(shape)
+    codes = np.frombuffer(content, np.uint8, offset=tops.nbytes).reshape(*shape, tokens)
+    return torch.from_numpy(tops[..., None].astype(np.float64) * codes / told["levels"])
+
+
+def recorded(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+    """(L, B, h, T, T)"""
+    with torch.no_grad(), recorded_attention(model) as weights:
+        model(prepare(images))
+    return torch.stack(weights)
+
+
+def relevance(model: VisionTransformer, images: torch.Tensor) -> torch.Tensor:
+    with recorded_attention(model) as weights:
+        scores = model(prepare(images))
+    others = gradient_weighted_attention(weights, scores.amax(dim=1)) - torch.eye(len(weights[0][0, 0]))
+    return others / others.sum(dim=-1, keepdim=True)
+
+
+def assert_within_a_step(found: torch.Tensor, expected: torch.Tensor) -> None:
+    """Off by at most 1/256 of the row's largest, and by rounding in float32. (…, T)"""
+    tops = expected.amax(dim=-1, keepdim=True).double()
+    assert ((found - expected).abs() <= tops / 256 * (1 + 1e-4)).all()
+
+
+# What the HTML holds
+
+
+def test_it_holds_every_weight_to_a_256th_of_the_largest_in_its_row():
+    model, images = small_vit(), pictures()
+    weights = recorded(model, images)
+    found = unpacked(explore(model, images, prepare))
+    assert_within_a_step(found[:, :6], weights.permute(1, 0, 2, 3, 4).flatten(1, 2))
+    assert_within_a_step(found[:, 6], rollout(weights))
+    assert_within_a_step(found[:, 7], relevance(model, images))
+    assert_close(found[:, :6].amax(dim=-1).float(), weights.amax(dim=-1).permute(1, 0, 2, 3).flatten(1, 2))
+    assert (found[:, :6].amax(dim=-1) > 0.25).any(), "these heads look at something"
+
+
+def test_a_coarser_scale_would_be_found():
+    weights = torch.rand(4, 9)
+    with pytest.raises(AssertionError):
+        assert_within_a_step((weights * 100).round() / 100, weights)
+
+
+def test_chosen_layers_and_heads_are_those_that_are_kept():
+    model, images = small_vit(), pictures()
+    made = explore(model, images, prepare, layers=[-1], heads=[2, 0])
+    weights = recorded(model, images)
+    assert_within_a_step(unpacked(made)[:, :2], weights[1][:, [2, 0]])
+    assert_within_a_step(unpacked(made)[:, 2], rollout(weights))
+    assert facts(made)["heads"] == ["head 2", "head 0"], "no mean of some heads"
+    assert [view["name"] for view in facts(made)["views"]] == ["Block 1", "Rollout", "Gradient-weighted"]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was_and_shown_in_evaluation(training):
+    model, images = small_vit(dropout=0.5).train(training), pictures()
+    made = explore(model, images, prepare)
+    assert model.training == training and model.encoder.blocks[0].attn.training == training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert_within_a_step(unpacked(made)[:, 6], rollout(recorded(model.eval(), images)))
+
+
+def test_frozen_parameters_and_no_grad_do_not_matter():
+    model, images = small_vit(), pictures()
+    expected = explore(model, images, prepare)
+    with torch.no_grad():
+        assert explore(model.requires_grad_(False), images, prepare) == expected
+
+
+def test_pictures_of_another_size_have_positions_resized_in_a_copy_and_it_says_so():
+    model, images = small_vit(), pictures(16, 12)
+    made = explore(model, images, prepare)
+    assert model.config.image_size == (12, 20)
+    model.resize((16, 12))
+    assert_within_a_step(unpacked(made)[:, 6], rollout(recorded(model, images)))
+    assert facts(made)["note"] == "Positions were resized from 3×5 to 4×3 patches."
+    assert facts(explore(model, images, prepare))["note"] == ""
+
+
+def test_without_a_class_token_and_without_classes_there_is_less_to_choose():
+    model, images = small_vit(class_token=False, pool="mean", num_classes=0), pictures()
+    made = explore(model, images, prepare)
+    assert (facts(made)["prefix"], facts(made)["names"]) == (0, NAMES[1:])
+    assert [view["name"] for view in facts(made)["views"]] == ["Block 0", "Block 1", "Rollout"]
+    assert facts(made)["names"][facts(made)["query"]] == "row 1, column 2", "the one in the middle"
+    assert_within_a_step(unpacked(made)[:, 6], rollout(recorded(model, images)))
+
+
+def test_a_head_of_zeros_has_a_class_for_which_nothing_counts():
+    model = small_vit()
+    torch.nn.init.zeros_(model.head.weight)
+    assert (unpacked(explore(model, pictures(), prepare))[:, 7] == 0).all()
+
+
+def test_pictures_grey_or_in_colour_large_or_small_are_shown():
+    grey = small_vit(channels=1)
+    assert facts(explore(grey, pictures()[:, :1], prepare))["pictures"][0]["src"].startswith("data:image/png")
+    large = small_vit(image_size=(384, 640), patch_size=128)
+    address = facts(explore(large, photograph("china")[None, :, :384], prepare))["pictures"][0]["src"]
+    assert address.startswith("data:image/jpeg") and len(address) < 40_000
+
+
+def test_two_pictures_of_64_patches_with_6_blocks_of_4_heads_fit_and_more_say_what_to_do():
+    model = small_vit(image_size=32, depth=6, num_heads=4)
+    images = torch.cat([pictures(32, 32), pictures(32, 32).flip(3)])
+    assert len(explore(model, images[:2], prepare).html.encode()) < 300_000
+    assert len(explore(model, images, prepare, layers=[-1]).html.encode()) < 300_000
+    with pytest.raises(ValueError, match="over 300,000: take fewer pictures, layers or heads"):
+        explore(model, images, prepare)
+    assert len(explore(model, images, prepare, max_bytes=None).html) > 300_000
+
+
+def test_it_is_the_same_every_time_and_asks_for_nothing_from_elsewhere():
+    one, other = (explore(small_vit(), pictures(), prepare, titles=TITLES) for _ in range(2))
+    assert one == other
+    assert not re.search(r"https?:|//\w+\.\w|@import|<link|\bfetch\(|\bimport\b|Math\.random|Date", one.html)
+    assert repr(one) == "Explorer(about='Attention, blocks: 2, heads: 3, patches: 3×5, pictures: 2')"
+    assert one._repr_html_() == one.html
+
+
+def test_colours_are_those_of_the_other_figures():
+    places = np.linspace(0, 1, 256)
+    ours = [matplotlib.colors.to_rgb(colour) for colour in COLOURS]
+    drawn = np.stack(
+        [np.interp(places, np.linspace(0, 1, len(ours)), channel) for channel in zip(*ours, strict=True)], axis=1
+    )
+    assert np.abs(drawn - matplotlib.colormaps["viridis"](places)[:, :3]).max() < 0.03
+
+
+def test_every_argument_has_an_effect():
+    base = dict(model=small_vit(), images=pictures(), prepare=prepare)
+    changes = dict(model=small_vit(pool="mean"), images=pictures().flip(2), prepare=lambda images: images / 255)
+    changes |= dict(titles=TITLES, class_names=CLASSES, layers=[0], heads=[0], max_bytes=9)
+    check.each_argument_counts(explore, base, changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(images=pictures().float()), r"images must be uint8 .*got torch.float32 \(2, 3, 12, 20\)"),
+        (dict(images=pictures()[0]), r"got torch.uint8 \(3, 12, 20\)"),
+        (dict(images=pictures()[:, :2]), r"got torch.uint8 \(2, 2, 12, 20\)"),
+        (dict(images=pictures()[:0]), r"got torch.uint8 \(0, 3, 12, 20\)"),
+        (dict(images=pictures(14, 20)), "image 14×20 is not divisible by patch size 4"),
+        (dict(titles=["one"]), "titles must be 2, one for each picture, got 1"),
+        (dict(class_names=["cat", "dog"]), "class_names must be 4, one for each class, got 2"),
+        (dict(layers=[2]), r"layer must lie in 0 … 1, or -2 … -1 from the end, got 2"),
+        (dict(heads=[0, -4]), r"head must lie in 0 … 2, or -3 … -1 from the end, got -4"),
+        (dict(layers=[]), "at least one layer is needed"),
+        (dict(model=SmallCNN(3, 4)), "SmallCNN is no VisionTransformer"),
+        (dict(prepare=lambda images: images * torch.nan), "not finite"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        explore(**dict(model=small_vit(), images=pictures(), prepare=prepare) | changes)
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    made = explore(small_vit(), pictures(), prepare)
+    made.save(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and made.html in page
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        explore(small_vit(), pictures().flip(2), prepare).save(tmp_path / "page.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+
+
+def test_without_scripts_and_styles_one_view_is_left_in_words_and_as_a_picture():
+    """What viewers leave of it that let no scripts in: text of other tags stays, that of scripts and styles goes."""
+    model, images = small_vit(), pictures()
+    left = re.sub(r"<(script|style).*?</\1>", "", explore(model, images, prepare).html, flags=re.S)
+    row = recorded(model, images)[1, 0].mean(dim=0)[0]
+    words = unescape(re.sub(r"<[^>]+>", " ", left))
+    named = [
+        (NAMES.index(name), float(share)) for name, share in re.findall(r"(row \d, column \d) +([\d.]+)\s%", words)
+    ]
+    assert [share for _, share in named] == sorted((share for _, share in named), reverse=True)
+    for (token, share), top in zip(named, row[1:].topk(5).values.tolist(), strict=True):
+        assert share == pytest.approx(100 * row[token].item(), abs=0.5) == pytest.approx(100 * top, abs=0.5)
+    assert "Block 1, mean of 3 heads: what the class token attends to" in words
+    assert re.search(r'<img src="data:image/[^"]+" alt="[^"]{40,}"', left)
+    assert "{" not in words and "Layer" not in words
+
+
+# What a reader meets in a browser
+
+FIGURE = "document.querySelector('.vitbook-explorer').shadowRoot"
+
+
+class Figure:
+    """The first explorer of the page that a browser shows."""
+
+    def __init__(self, browser, path: Path):
+        self.browser = browser
+        browser.open(path)
+        browser.until(f"!!{FIGURE}")
+        browser.until(f"[...{FIGURE}.querySelectorAll('img')].every((picture) => picture.complete)")
+
+    def value(self, expression: str):
+        """An expression in which `root` is the figure's shadow root."""
+        return self.browser.value(f"(root => {expression})({FIGURE})")
+
+    def weights(self) -> torch.Tensor:
+        """What the cells say in their data. (T,)"""
+        cells = self.value("[...root.querySelectorAll('[role=gridcell]')].map((cell) => cell.dataset.weight)")
+        return torch.tensor([float(cell) for cell in cells], dtype=torch.float64)
+
+    def table(self) -> list[tuple[str, float]]:
+        """What the table says: a name and per cent."""
+        rows = self.value("[...root.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((c) => c.innerText))")
+        return [(name, float(re.fullmatch(r"([\d.]+)\s%", share)[1])) for name, share in rows]
+
+    def caption(self) -> str:
+        return self.value("root.querySelector('caption').innerText")
+
+    def focused(self) -> str:
+        """What has the keyboard's attention."""
+        return self.value("root.activeElement?.name || root.activeElement?.getAttribute('aria-label') || ''")
+
+    def query(self) -> int:
+        return int(self.value("root.querySelector('[aria-selected=true]').dataset.token"))
+
+    def place(self, token: int) -> tuple[float, float]:
+        """The middle of a token's cell on the screen."""
+        box = self.value(f"root.querySelector('[data-token=\"{token}\"]').getBoundingClientRect().toJSON()")
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def assert_weights(self, heads: torch.Tensor) -> None:
+        """The cells hold the mean of some heads' rows (h, T), each rounded by itself."""
+        tops = heads.amax(dim=-1).double().mean()
+        assert (self.weights() - heads.mean(dim=0)).abs().max() <= tops / 256 * (1 + 1e-4)
+
+    def assert_shows(self, heads: torch.Tensor) -> None:
+        """Cells, their names and the table say what the mean of some heads' rows (h, T) is."""
+        self.assert_weights(heads)
+        row = heads.mean(dim=0)
+        labels = self.value("[...root.querySelectorAll('[role=gridcell]')].map((cell) => cell.ariaLabel)")
+        for label, name, share in zip(labels, NAMES, self.weights().tolist(), strict=True):
+            assert label == f"{name}: {100 * share:.1f}\u00a0%"
+        *top, prefix, others = self.table()
+        step = 100 * heads.amax(dim=-1).mean().item() / 256 + 0.051
+        for (name, share), largest in zip(top, row[PREFIX:].topk(5).values.tolist(), strict=True):
+            assert share == pytest.approx(100 * largest, abs=step)
+            assert share == pytest.approx(100 * row[NAMES.index(name)].item(), abs=step)
+        assert len({name for name, _ in top}) == 5
+        rest = row.sum() - row[0] - row[PREFIX:].topk(5).values.sum()
+        assert prefix[0] == "class token" and others[0] == "the other 10 patches"
+        assert prefix[1] == pytest.approx(100 * row[0].item(), abs=step)
+        assert others[1] == pytest.approx(100 * rest.item(), abs=15 * step)
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict:
+    """What the explorer on the page has to show: by layer and head, (B, T, h, T), of which the mean is shown."""
+    model, images = small_vit(), pictures()
+    weights = recorded(model, images)
+    rolled = rollout(weights)
+    weights = weights.transpose(2, 3)  # (L, B, T, h, T)
+    heads = {(layer, head): weights[layer, :, :, head : head + 1] for layer in range(2) for head in range(3)}
+    means = {(layer, "mean"): weights[layer] for layer in range(2)}
+    return heads | means | {"rollout": rolled.unsqueeze(2), "gradient": relevance(model, images).unsqueeze(2)}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("pages") / "explorer.html"
+    explore(small_vit(), pictures(), prepare, titles=TITLES, class_names=CLASSES).save(path)
+    return path
+
+
+@pytest.fixture
+def figure(browser, page):
+    browser.screen()
+    browser.prefer("light")
+    figure = Figure(browser, page)
+    yield figure
+    assert browser.errors == []
+
+
+def test_at_first_it_shows_what_the_class_token_attends_to_in_the_last_block(figure, shown):
+    figure.assert_shows(shown[1, "mean"][0, 0])
+    assert figure.caption() == "Block 1, mean of 3 heads: what the class token attends to"
+    assert figure.query() == 0
+    assert figure.value("root.querySelector('.title').innerText").startswith("<i>portrait</i> · the model says ")
+
+
+def test_the_mouse_shows_by_pointing_and_chooses_by_a_click(figure, shown):
+    browser = figure.browser
+    browser.mouse(*figure.place(7))
+    figure.assert_shows(shown[1, "mean"][0, 7])
+    assert figure.caption().endswith("what row 1, column 1 attends to")
+    assert figure.value("root.querySelector('.live').getAttribute('aria-live')") == "off", "pointing is not read out"
+    browser.mouse(1, 1)
+    figure.assert_shows(shown[1, "mean"][0, 0])
+    browser.mouse(*figure.place(9), click=True)
+    browser.mouse(1, 1)
+    figure.assert_shows(shown[1, "mean"][0, 9])
+    assert (figure.query(), figure.focused()[:15]) == (9, "row 1, column 3")
+    assert figure.value("root.querySelector('.live').getAttribute('aria-live')") == "polite"
+    browser.mouse(*figure.place(0), click=True)
+    browser.mouse(1, 1)
+    figure.assert_shows(shown[1, "mean"][0, 0])
+
+
+def test_everything_can_be_chosen_by_keyboard_alone(figure, shown):
+    press = figure.browser.press
+    press("Tab")
+    assert figure.focused() == "picture"
+    press("ArrowRight")
+    figure.assert_shows(shown[1, "mean"][1, 0])
+    assert figure.value("root.querySelector('.title').innerText").startswith("</script>flower · the model says ")
+    press("Tab")
+    assert figure.focused() == "view"
+    press("ArrowUp")
+    figure.assert_shows(shown[0, "mean"][1, 0])
+    press("Tab")
+    assert figure.focused() == "head"
+    for head in range(3):
+        press("ArrowDown")
+        figure.assert_shows(shown[0, head][1, 0])
+    assert figure.caption() == "Block 0, head 2: what the class token attends to"
+    press("Tab")
+    assert figure.focused() == "query"
+    press("ArrowDown")
+    press("ArrowDown")
+    figure.assert_shows(shown[0, 2][1, 2])
+    press("Tab")
+    assert figure.focused().startswith("row 0, column 1: ")
+    for key, token in [
+        *(("ArrowLeft", 1), ("ArrowLeft", 1), ("ArrowDown", 6), ("End", 10), ("ArrowRight", 10), ("ArrowDown", 15)),
+        *(("ArrowDown", 15), ("Home", 11), ("ArrowUp", 6), ("ArrowUp", 1), ("ArrowUp", 0), ("ArrowUp", 0)),
+        *(("ArrowLeft", 0), ("ArrowRight", 0), ("End", 0), ("ArrowDown", 1), ("ArrowRight", 2)),
+    ]:
+        press(key)
+        assert figure.query() == token, key
+        assert figure.focused().startswith(NAMES[token])
+        figure.assert_weights(shown[0, 2][1, token])
+    press("End", control=True)
+    figure.assert_shows(shown[0, 2][1, 15])
+    press("Home", control=True)
+    assert figure.query() == 0
+    assert figure.value("[...root.querySelectorAll('[role=gridcell]')].filter((c) => c.tabIndex === 0).length") == 1
+    press("Tab")
+    assert figure.focused() == "cover"
+    press("Tab")
+    assert figure.focused() == "common"
+    press("Tab", shift=True)
+    press("Tab", shift=True)
+    assert figure.focused().startswith("class token")
+
+
+def test_rollout_and_gradient_weighted_attention_are_views_without_heads(figure, shown):
+    for view, name, caption in (
+        (2, "rollout", "Rollout: what has reached the class token through all 2 blocks"),
+        (3, "gradient", "at the class token, through all 2 blocks"),
+    ):
+        figure.value(
+            f"(select => {{ select.value = {view}; select.dispatchEvent(new Event('change')); }})"
+            "(root.querySelector('[name=view]'))"
+        )
+        figure.assert_shows(shown[name][0, 0])
+        assert figure.caption().endswith(caption)
+        assert figure.value("root.querySelector('[name=head]').disabled")
+    guess = figure.value("root.querySelector('.title').innerText").partition("says ")[2].rpartition(" (")[0]
+    assert guess in CLASSES and figure.caption().startswith(f"What counts for {guess} at ")
+
+
+def test_a_name_with_signs_that_mean_something_to_scripts_is_shown_as_it_is(browser, tmp_path):
+    model = small_vit()
+    torch.nn.init.zeros_(model.head.weight)
+    torch.nn.init.constant_(model.head.bias[2:3], 5.0)
+    explore(model, pictures(), prepare, class_names=CLASSES).save(tmp_path / "page.html")
+    figure = Figure(browser, tmp_path / "page.html")
+    assert "the model says $& {query} (98.0\u00a0%)" in figure.value("root.querySelector('.title').textContent")
+
+
+def test_colours_follow_the_weights_on_the_scale_that_the_legend_states(figure, shown):
+    def colours() -> torch.Tensor:
+        read = "[...root.querySelectorAll('[role=gridcell]')].map((cell) => cell.style.getPropertyValue('--colour'))"
+        return torch.tensor([[int(part) for part in re.findall(r"\d+", colour)] for colour in figure.value(read)])
+
+    def expected(row: torch.Tensor, most: float) -> torch.Tensor:
+        return torch.tensor(matplotlib.colormaps["viridis"]((row / most).clamp(max=1).numpy())[:, :3]) * 255
+
+    row = shown[1, "mean"][0, 0].mean(dim=0)
+    most = row[1:].max().item()
+    assert figure.value("root.querySelector('.most').innerText") == f"{100 * most:.1f}\u00a0%"
+    assert_close(colours().double(), expected(row, most), atol=9, rtol=0)
+    figure.value("root.querySelector('[name=common]').click()")
+    most = shown[1, "mean"][0].mean(dim=1)[:, 1:].max().item()
+    assert figure.value("root.querySelector('.most').innerText") == f"{100 * most:.1f}\u00a0%"
+    assert_close(colours().double(), expected(row, most), atol=9, rtol=0)
+    assert figure.value("root.querySelector('.even').innerText").strip() == "all alike: 6.3\u00a0%"  # 1/16
+    cover = "getComputedStyle(root.querySelector('.patches [role=gridcell]'), '::before').opacity"
+    before = float(figure.value(cover))
+    figure.value("root.querySelector('[name=cover]').focus()")
+    figure.browser.press("End")
+    assert (before, float(figure.value(cover))) == (0.65, 1.0)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_on_a_phone_a_tap_chooses_and_nothing_scrolls_sideways(browser, page, shown, scheme):
+    browser.screen(360, 740, phone=True)
+    browser.prefer(scheme)
+    figure = Figure(browser, page)
+    assert browser.value("document.documentElement.scrollWidth") == 360
+    figure.value("root.querySelector('.patches').scrollIntoView()")
+    browser.tap(*figure.place(8))
+    browser.until(f"{FIGURE}.querySelector('[data-token=\"8\"]').ariaSelected === 'true'")
+    figure.assert_shows(shown[1, "mean"][0, 8])
+    small = figure.value(
+        "[...root.querySelectorAll('select, input, [role=gridcell]')].map((one) => one.getBoundingClientRect())"
+        ".filter((box) => Math.min(box.width, box.height) < 24).length"
+    )
+    assert small == 0, "touch targets of at least 24 pixels"
+    wide = figure.value(
+        "[...root.querySelectorAll('*')].map((one) => one.getBoundingClientRect())"
+        ".filter((box) => box.left < -0.5 || box.right > 360.5).length"
+    )
+    assert wide == 0
+
+
+def test_196_patches_are_large_enough_for_a_finger_on_a_phone(browser, tmp_path):
+    model = small_vit(image_size=56, depth=1)
+    explore(model, pictures(56, 56)[:1], prepare).save(tmp_path / "page.html")
+    browser.screen(360, 740, phone=True)
+    figure = Figure(browser, tmp_path / "page.html")
+    box = figure.value("root.querySelector('[data-token=\"100\"]').getBoundingClientRect().toJSON()")
+    assert min(box["width"], box["height"]) >= 24
+    assert browser.value("document.documentElement.scrollWidth") == 360
+
+
+# For each text its colour on what is behind it, and for each control its edge
+CONTRASTS = """
+(() => {
+  const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = (colour) => {
+    const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+    const [r, g, b] = channels(colour).map((c) => linear(c / 255));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = getComputedStyle(node).backgroundColor;
+      if ((channels(colour)[3] ?? 1) === 1) return colour;
+    }
+  };
+  const contrast = (one, other) => {
+    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const own = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+  const all = [...root.querySelectorAll('.explorer *')].filter((node) => node.checkVisibility());
+  const texts = all.filter(own).map((node) => [node.textContent, contrast(getComputedStyle(node).color, behind(node))]);
+  const edges = all.filter((node) => node.matches('select'))
+    .map((node) => [node.name, contrast(getComputedStyle(node).borderTopColor, behind(node.parentElement))]);
+  return { surface: light(behind(root.querySelector('.explorer'))), texts, edges };
+})()
+"""
+
+
+@pytest.mark.parametrize("head", ["", "disabled"])
+@pytest.mark.parametrize(
+    ("system", "theme", "dark"),
+    [
+        ("light", "", False),
+        ("dark", "", True),
+        ("light", "document.documentElement.dataset.theme = 'dark'", True),
+        ("dark", "document.documentElement.dataset.theme = 'light'", False),
+        ("light", "document.body.dataset.jpThemeLight = 'false'", True),
+        ("dark", "document.body.dataset.jpThemeLight = 'true'", False),
+        ("light", "document.documentElement.setAttribute('theme', 'dark')", True),
+        ("dark", "document.body.className = 'vscode-light'", False),
+    ],
+)
+def test_words_can_be_read_in_light_and_in_dark(browser, page, system, theme, dark, head):
+    browser.screen()
+    browser.prefer(system)
+    figure = Figure(browser, page)
+    browser.value(theme or "0")
+    browser.until(f"{FIGURE}.host.dataset.scheme === '{'dark' if dark else 'light'}'")
+    if head:
+        figure.value("root.querySelector('[name=head]').disabled = true")
+    told = figure.value(CONTRASTS)
+    assert (told["surface"] < 0.1) == dark and (told["surface"] > 0.9) == (not dark)
+    assert len(told["texts"]) > 20 and len(told["edges"]) == 3
+    assert [(text, ratio) for text, ratio in told["texts"] if ratio < 4.5] == []
+    assert [(name, ratio) for name, ratio in told["edges"] if ratio < 3] == []
+    figure.value("root.host.remove()")
+
+
+def test_the_theme_can_change_while_the_page_is_open(figure):
+    for theme in ("dark", "light"):
+        figure.browser.value(f"document.documentElement.dataset.theme = '{theme}'")
+        figure.browser.until(f"{FIGURE}.host.dataset.scheme === '{theme}'")
+
+
+def test_several_on_one_page_do_not_clash(browser, tmp_path, shown):
+    images = pictures()
+    first, second = (explore(small_vit(), these, prepare, titles=TITLES).html for these in (images, images.flip(0)))
+    (tmp_path / "page.html").write_text(f"<!DOCTYPE html><meta charset=utf-8>{first}{second}{first}", encoding="utf-8")
+    browser.screen(1000, 900)
+    figure = Figure(browser, tmp_path / "page.html")
+    browser.until("[...document.querySelectorAll('.vitbook-explorer')].every((host) => host.shadowRoot)")
+    browser.mouse(*figure.place(7), click=True)
+    browser.mouse(1, 1)
+    figure.value("root.querySelectorAll('[name=picture]')[1].click()")
+    figure.assert_shows(shown[1, "mean"][1, 7])
+    for picture in (1, 0):
+        figure.value("root.host.remove()")
+        figure.assert_shows(shown[1, "mean"][picture, 0])
+    assert browser.errors == []
+
+
+def test_the_styles_of_the_page_do_not_reach_in_and_its_own_do_not_reach_out(browser, tmp_path):
+    style = "<style>body * { color: red; font-size: 3px } table { display: none } img { filter: invert(1) }</style>"
+    html = explore(small_vit(), pictures(), prepare).html
+    (tmp_path / "page.html").write_text(f"<!DOCTYPE html>{style}<p id=out>text</p>{html}", encoding="utf-8")
+    figure = Figure(browser, tmp_path / "page.html")
+    assert figure.value("getComputedStyle(root.querySelector('table')).display") == "table"
+    assert figure.value("getComputedStyle(root.querySelector('caption')).fontSize") == "16px"
+    assert figure.value("getComputedStyle(root.querySelector('.thumbnails img')).filter") == "none"
+    assert browser.value("getComputedStyle(document.querySelector('#out')).color") == "rgb(255, 0, 0)"
+
+
+def test_a_screen_reader_is_told_names_roles_and_values(figure):
+    nodes = figure.browser.accessible()
+    named = {(node["role"], node["name"].strip()) for node in nodes}
+    assert {("combobox", name) for name in ("Layer", "Head", "Query")} <= named
+    assert {("radio", title) for title in TITLES} <= named
+    assert ("slider", "Map over picture") in named
+    assert ("checkbox", "One colour scale for all queries") in named
+    assert ("table", "Block 1, mean of 3 heads: what the class token attends to") in named
+    assert any(role == "grid" and "Arrow keys" in name for role, name in named)
+    cells = [node for node in nodes if node["role"] == "gridcell"]
+    assert [node["name"].partition(":")[0] for node in cells] == NAMES
+    assert [bool(node.get("selected")) for node in cells] == [True] + [False] * 15
+    assert not [node for node in nodes if node["role"] in ("combobox", "radio", "slider") and not node["name"].strip()]
+    (live,) = (node for node in nodes if node.get("live") == "polite")
+    assert live["atomic"]
+
+
+def test_where_no_script_runs_the_still_view_stands(browser, page):
+    browser.scripts(False)
+    try:
+        browser.open(page)
+        browser.until("document.querySelector('.still img').complete")
+        assert browser.value(FIGURE) is None
+        assert "what the class token attends to" in browser.value("document.body.innerText")
+        assert browser.value("document.querySelector('.still img').naturalWidth") > 100
+    finally:
+        browser.scripts(True)
+
+
+def test_a_browser_that_cannot_open_it_says_so_beside_the_still_view(browser, page):
+    old = browser.send("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
+    try:
+        browser.open(page)
+        browser.until("document.body.innerText.includes('could not be opened: DecompressionStream is not defined')")
+        assert browser.value(FIGURE) is None
+        assert browser.value("document.querySelectorAll('.still tbody tr').length") == 6
+    finally:
+        browser.send("Page.removeScriptToEvaluateOnNewDocument", identifier=old["identifier"])
