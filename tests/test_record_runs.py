@@ -41,7 +41,7 @@ def test_a_run_is_tested_and_kept(tmp_path):
 
 def test_an_ablation_changes_one_thing_at_a_time(tmp_path, capsys):
     unpack(SMALL_SETS["cifar10"], tmp_path / "cifar-10-batches-bin")
-    recipe = runs.run_of(config=Path("cifar10_10_minutes"))
+    recipe = runs.run_of(config=Path("cifar10_quick"))
     some = ["the whole recipe", "no warm-up"]
     for change, (train, vit) in record_ablation.CHANGES.items():
         changed = replace(recipe, train=replace(recipe.train, **train), vit=replace(recipe.vit, **vit))

@@ -2,7 +2,7 @@
 
     python tools/record_ablation.py vitbook/assets/runs/ablation.json --data-dir FOLDER
 
-Every training is the recipe `cifar10_10_minutes`, shorter, with one setting changed; accuracy is that on validation
+Every training is the recipe `cifar10_quick`, shorter, with one setting changed; accuracy is that on validation
 pictures, which no training sees. The file holds one record a training, and is written anew after each. Several at a
 time are trained with `--workers`, each on one thread.
 """
@@ -24,7 +24,7 @@ from vitbook.runs import Run, run_of
 from vitbook.runtime import device
 from vitbook.vit import VisionTransformer
 
-# what is changed: settings of the training, settings of the model
+# what is changed: settings of the training, and of the model
 CHANGES: dict[str, tuple[dict, dict]] = {
     "the whole recipe": ({}, {}),
     "plain patches, no stem": ({}, {"stem": ()}),
@@ -47,7 +47,7 @@ def record(
     """Train with one change; what came of it."""
     torch.set_num_threads(1)
     train, vit = CHANGES[change]
-    run: Run = run_of(config=Path("cifar10_10_minutes"))
+    run: Run = run_of(config=Path("cifar10_quick"))
     config = replace(run.train, epochs=epochs, batch_size=batch_size, seed=seed, **train)
     data = load_dataset(run.dataset, data_dir, validation=validation)
     torch.manual_seed(seed)
