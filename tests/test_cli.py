@@ -11,6 +11,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import foreign
 import pytest
 import torch
 from PIL import Image
@@ -22,9 +23,10 @@ from vitbook import plotting, runs
 from vitbook.attention_maps import recorded_attention, rollout
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.cli import main
-from vitbook.data import digits, normalise
+from vitbook.data import digits, normalise, photograph
 from vitbook.explorer import explore
 from vitbook.pictures import crop_and_scale, to_tensor
+from vitbook.pretrained import load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
@@ -408,3 +410,106 @@ def test_torchruns_processes_work_together(tmp_path):
     for ours, theirs in zip(one, two, strict=True):
         assert theirs["validation_loss"] == pytest.approx(ours["validation_loss"], rel=1e-3)
         assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)
+
+
+# Weights of others
+
+
+@pytest.fixture(scope="module")
+def weights_file(tmp_path_factory) -> Path:
+    """Weights as timm writes them, for pictures of 12×12 coloured pixels and 7 classes."""
+    path = tmp_path_factory.mktemp("weights") / "small.pth"
+    torch.save(foreign.timm(dim=64, depth=1), path)
+    return path
+
+
+NO_STEPS = "--epochs 1 --learning-rate 0 --affine 0 --no-progress".split()
+
+
+def test_train_begins_with_the_weights_of_others(tmp_path, weights_file, capsys):
+    folder = tmp_path / "run"
+    assert main(["train", "--init", str(weights_file), "--folder", str(folder), *NO_STEPS]) == 0
+    expected = load_pretrained(weights_file, num_classes=10, image_size=8, channels=1)
+    tensors, facts = load_checkpoint(folder / "best.json")
+    assert tensors.keys() == expected.model.state_dict().keys()
+    assert all(torch.equal(tensor, expected.model.state_dict()[name]) for name, tensor in tensors.items())
+    assert (facts["mean"], facts["std"]) == ([0.5], [0.5]), "the pictures are as the weights want them"
+    run = runs.read_run(folder / "run.json")
+    assert (run.init, run.vit.dim, run.vit.depth, run.model) == (str(weights_file), 64, 1, "small.pth")
+    assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--folder", str(tmp_path / "2")]) == 0
+    assert weights(folder) == weights(tmp_path / "2")
+    assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--resume"]) == 0
+    assert main(["evaluate", str(folder)]) == 0
+    assert "test accuracy" in capsys.readouterr().out
+
+
+def test_train_changes_the_weights_that_it_began_with(tmp_path, weights_file):
+    options = ["--dropout", "0.1", "--epochs", "1", "--affine", "0", "--no-progress"]
+    assert main(["train", "--init", str(weights_file), "--folder", str(tmp_path), *options]) == 0
+    model, facts = runs.load_trained(tmp_path)
+    before = load_pretrained(weights_file).model.state_dict()
+    assert not torch.equal(model.cpu().state_dict()["norm.bias"], before["norm.bias"])
+    assert facts["model"]["dropout"] == 0.1
+
+
+def test_a_named_model_has_no_weights_to_begin_with(tmp_path, weights_file):
+    config = tmp_path / "run.json"
+    runs.write_run(runs.Run(init=str(weights_file), model="small.pth", folder=tmp_path))
+    assert runs.run_of(config=config).init == str(weights_file)
+    assert runs.run_of("vit_cifar", config).init is None
+
+
+def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys, monkeypatch):
+    path = tmp_path / "picture.png"
+    Image.fromarray(photograph("portrait").permute(1, 2, 0).numpy()).save(path)
+    assert main(["predict", "--weights", str(weights_file), str(path), "--top", "2"]) == 0
+    pretrained = load_pretrained(weights_file)
+    with torch.no_grad():
+        scores = pretrained.model(pretrained.preprocessing(photograph("portrait")))[0]
+    shares, classes = scores.softmax(dim=0).topk(2)
+    words = ", ".join(f"class {k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
+    assert capsys.readouterr().out == f"{path}: {words}\n"
+
+    monkeypatch.setattr("vitbook.pretrained.ASSETS", tmp_path)
+    facts = dict(model=asdict(pretrained.model.config), class_names=list("abcdefg"), mean=[0.5] * 3, std=[0.5] * 3)
+    save_checkpoint(tmp_path / "weights", "small", pretrained.model.state_dict(), facts)
+    assert main(["predict", "--weights", "vitbook:small", str(path), "--top", "1"]) == 0
+    assert capsys.readouterr().out.split()[-2] in facts["class_names"]
+
+
+def test_help_explains_where_weights_come_from(capsys):
+    for command, option in (("train", "--init"), ("predict", "--weights")):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        said = " ".join(capsys.readouterr().out.split())
+        assert option in said and "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ("train --init timm:vit_tiny", 2, "unknown weights 'timm:vit_tiny'. There are timm:vit_tiny_patch16_224"),
+        ("train --init {folder}/none.npz", 2, "No such file or directory"),
+        ("train --init {empty}", 2, "empty.pth holds no weights that can be read"),
+        ("train --init {file} --model vit_cifar", 2, "leave model 'vit_cifar' away"),
+        ("train --init {file} --dim 66", 1, "dim is 64 in"),
+        ("train --init {distilled}", 1, "is a DistilledVisionTransformer, expected a VisionTransformer"),
+        ("train --init {file} --folder {folder}/run --dataset fashion_mnist --data-dir {folder}", 1, "fashion_mnist"),
+        ("predict --weights {folder}/none.npz {picture}", 1, "No such file or directory"),
+        ("predict --weights vitbook:none {picture}", 1, "unknown weights 'vitbook:none'"),
+        ("predict --weights {empty} {picture}", 1, "empty.pth holds no weights that can be read"),
+        ("predict --weights {headless} {picture}", 1, "have no head, and so name no classes"),
+    ],
+)
+def test_weights_that_are_none_are_one_line_with_a_code(tmp_path, capsys, weights_file, arguments, code, message):
+    (tmp_path / "empty.pth").touch()
+    torch.save(foreign.timm(dim=64, depth=1, classes=0), tmp_path / "headless.pth")
+    torch.save(foreign.timm(distilled=True, dim=64, depth=1), tmp_path / "distilled.pth")
+    places = dict(folder=tmp_path, empty=tmp_path / "empty.pth", headless=tmp_path / "headless.pth")
+    places |= dict(distilled=tmp_path / "distilled.pth")
+    arguments = arguments.format(file=weights_file, picture=picture(tmp_path), **places)
+    assert main(arguments.split()) == code
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("vitbook: ") and said.err.count("\n") == 1
+    assert message in said.err

@@ -14,7 +14,7 @@ import pooch
 import pytest
 
 from vitbook import download
-from vitbook.download import fetch
+from vitbook.download import fetch, fetch_pinned
 
 pytest_plugins = ["local_mirror"]
 
@@ -237,3 +237,88 @@ def test_pooch_keeps_quiet_and_is_left_as_it_was(mirror, monkeypatch, caplog, wa
         get(mirror(way))
     assert caplog.records == []
     assert logger.level == logging.DEBUG
+
+
+# Files whose SHA-256 nobody has published, or its beginning alone
+
+
+def get_pinned(*mirrors: str, sha256: str = "", size: int = len(CONTENT), folder: Path | None = None) -> bytes:
+    return fetch_pinned(NAME, sha256, size, mirrors, folder, progress=False).read_bytes()
+
+
+@pytest.mark.parametrize("sha256", ["", SHA256[:8], SHA256])
+def test_what_came_first_is_pinned(mirror, cache, sha256):
+    assert get_pinned(mirror("good"), sha256=sha256) == CONTENT
+    assert (cache / f"{NAME}.sha256").read_text() == f"{SHA256}\n"
+    assert get_pinned(mirror("broken"), sha256=sha256) == CONTENT
+    assert mirror.asked == [f"good/{NAME}"]
+
+
+def test_a_pinned_file_that_has_changed_here_is_refused(mirror, cache):
+    get_pinned(mirror("good"))
+    (cache / NAME).write_bytes(CONTENT[:-1] + b"!")
+    message = f"{NAME} is not the file that was used first, by .*{NAME}.sha256: expected sha256:{SHA256} but got"
+    with pytest.raises(ValueError, match=message):
+        get_pinned(mirror("good"))
+    (cache / NAME).unlink()  # as told
+    assert get_pinned(mirror("good")) == CONTENT
+
+
+def test_a_pinned_file_that_has_changed_there_is_refused(mirror, cache):
+    get_pinned(mirror("good"))
+    (cache / NAME).unlink()
+    mirror.files[NAME] = CONTENT[:-1] + b"!"
+    with pytest.raises(ConnectionError, match=f"expected sha256:{SHA256} but got") as caught:
+        get_pinned(mirror("good"))
+    assert f"if the published file has changed for good, delete {cache / NAME}.sha256" in str(caught.value)
+    assert names_in(cache) == [f"{NAME}.sha256"]
+
+
+@pytest.mark.parametrize(
+    ("way", "sha256", "message"),
+    [
+        ("page", "", "expected 0.2 MB but got 5.3e-05 MB"),
+        ("wrong", SHA256[:8], f"expected sha256:{SHA256[:8]} but got [0-9a-f]{{64}}"),
+        ("cut", "", "IncompleteRead"),
+        ("missing", "", "404 Client Error"),
+    ],
+)
+def test_what_cannot_be_the_file_is_not_trusted(mirror, cache, way, sha256, message):
+    with pytest.raises(ConnectionError, match=message):
+        get_pinned(mirror(way), sha256=sha256)
+    assert names_in(cache) == []
+    assert get_pinned(mirror(way), mirror("good"), sha256=sha256) == CONTENT
+
+
+def test_a_file_that_was_put_there_by_hand_is_pinned(mirror, cache):
+    cache.mkdir()
+    (cache / NAME).write_bytes(CONTENT)
+    assert get_pinned(mirror("broken"), sha256=SHA256[:8]) == CONTENT
+    assert (cache / f"{NAME}.sha256").read_text() == f"{SHA256}\n"
+    assert mirror.asked == []
+
+
+@pytest.mark.parametrize(("content", "sha256"), [(CONTENT[:-1] + b"!", SHA256[:8]), (CONTENT[:100], "")])
+def test_another_file_that_was_put_there_is_refused(mirror, cache, content, sha256):
+    cache.mkdir()
+    (cache / NAME).write_bytes(content)
+    with pytest.raises(ValueError, match="is not the file that is published: expected .*; delete it to get that one"):
+        get_pinned(mirror("good"), sha256=sha256)
+    assert names_in(cache) == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("sha256", "described"), [("", "0.2 MB"), (SHA256[:8], f"0.2 MB, SHA-256 begins {SHA256[:8]}")]
+)
+def test_without_a_network_what_is_known_is_said(cache, sha256, described):
+    with pytest.raises(ConnectionError) as caught:
+        get_pinned(NOWHERE, sha256=sha256)
+    told = f"Get it by another way ({described}) and put it at {cache / NAME}, or use the file where it is."
+    assert told in str(caught.value)
+
+
+def test_a_name_may_be_a_path(mirror, cache):
+    mirror.files["maker/model/weights.bin"] = CONTENT
+    path = fetch_pinned("maker/model/weights.bin", "", len(CONTENT), [mirror("good")], progress=False)
+    assert path == cache / "maker/model/weights.bin"
+    assert path.with_name("weights.bin.sha256").exists()

@@ -21,13 +21,14 @@ ORDER = [
     "heads",
     "attention_maps",
     "explorer",
-    "pretrained",
     "distillation",
+    "layouts",
+    "pretrained",
     "mistakes",
     "exercises",
 ]
 # Beside the model: these know nothing of it.
-BESIDE = ["names", "pictures", "archives", "download", "sources", "data"]
+BESIDE = ["names", "pictures", "archives", "download", "sources", "data", "preprocessing", "published", "weight_files"]
 BESIDE += ["augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
 # The command line may call everything, each of these those before it, and nothing else calls them.
 ABOVE = ["runs", "cli", "__main__"]

@@ -26,6 +26,7 @@ class Start:
 
     model: str | None = None
     config: Path | None = None
+    init: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,14 +69,16 @@ class Predict:
 
     images: tyro.conf.Positional[tuple[Path, ...]]  # picture files of any size and kind
     checkpoint: Path = TRAINED  # the folder of a training, or a checkpoint's JSON
+    # somebody else's weights instead: a file (.npz, .safetensors, .pth, .pt, .bin), or a name, as "vitbook:NAME" or
+    # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list
+    weights: str | None = None
     top: int = 3  # how many classes to name
 
     def __call__(self) -> None:
         if not self.images:
             raise Usage("predict needs a picture file")
-        for path, guesses in zip(
-            self.images, runs.predict_pictures(self.checkpoint, list(self.images), self.top), strict=True
-        ):
+        source = self.weights or self.checkpoint
+        for path, guesses in zip(self.images, runs.predict_pictures(source, list(self.images), self.top), strict=True):
             print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in guesses))
 
 
@@ -152,7 +155,7 @@ def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Explain | Su
     try:
         with contextlib.redirect_stderr(said):
             start = tyro.cli(Start, args=arguments, return_unknown_args=True, add_help=False)[0]
-            train = Train(runs.run_of(start.model, start.config))
+            train = Train(runs.run_of(start.model, start.config, start.init))
             commands = (
                 Annotated[Train, tyro.conf.subcommand("train", default=train)]
                 | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]

@@ -48,21 +48,22 @@ class Dataset:
     test: Split  # to be used once, at the end
     class_names: tuple[str, ...]
     validation: Split | None = None  # taken out of the training pictures, to choose by
+    given_moments: tuple[Tensor, Tensor] | None = None  # mean and std to normalise by, where not the pictures' own
 
     @property
     def mean(self) -> Tensor:
-        """Mean of each channel over the training pictures, in units of white = 1. (C,)"""
+        """Mean of each channel over the training pictures, or the one given, in units of white = 1. (C,)"""
         return self.moments[0]
 
     @property
     def std(self) -> Tensor:
-        """Standard deviation of each channel over the training pictures, in units of white = 1. (C,)"""
+        """Standard deviation of each channel, likewise. (C,)"""
         return self.moments[1]
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation, counted once."""
-        return mean_and_std(self.train.images)
+        return self.given_moments or mean_and_std(self.train.images)
 
     def with_validation(self, fraction: float, seed: int = 0) -> "Dataset":
         """The same data set with a share of every class of its training pictures set apart; `seed` says which.

@@ -45,29 +45,97 @@ def fetch(name: str, sha256: str, mirrors: Sequence[str], folder: Path | None = 
         if got == sha256:
             return target
         failures.append(f"{target} is not the published file: expected SHA-256 {sha256}, got {got}")
+    hint = "or name the folder where it is with data_dir="
+    return download(name, sha256, 0, mirrors, folder, progress, failures, hint)
+
+
+def fetch_pinned(
+    name: str, sha256: str, size: int, mirrors: Sequence[str], folder: Path | None = None, progress: bool = True
+) -> Path:
+    """The path of a file whose SHA-256 nobody has published, or its beginning alone: what comes first is trusted.
+
+    The SHA-256 of what came first is kept beside it, in `name`.sha256, and nothing else is accepted from then on.
+
+    sha256: its beginning, empty where nothing is known; size: in bytes, to a hundredth, which keeps out the web page
+    that some networks send instead. The rest as in `fetch`. Raises ValueError for a file that is there and is another,
+    the errors of `fetch` besides.
+    """
+    folder = Path(folder or cache_dir())
+    target = folder / name
+    pin = target.with_name(f"{target.name}.sha256")
+    pinned = pin.read_text(encoding="utf-8").strip() if pin.exists() else ""
+    if target.exists():
+        try:
+            verify(target, pinned or sha256, 0 if pinned else size)
+        except ValueError as error:
+            which = f"that was used first, by {pin}" if pinned else "that is published"
+            raise ValueError(f"{target} is not the file {which}: {error}; delete it to get that one again") from None
+    else:
+        changed = f"or, if the published file has changed for good, delete {pin}"
+        hint = changed if pinned else "or use the file where it is"
+        download(name, pinned or sha256, 0 if pinned else size, mirrors, folder, progress, [], hint)
+    if not pinned:
+        pin.write_text(pooch.file_hash(target) + "\n", encoding="utf-8")
+    return target
+
+
+def download(
+    name: str,
+    sha256: str,
+    size: int,
+    mirrors: Sequence[str],
+    folder: Path,
+    progress: bool,
+    failures: list[str],
+    hint: str,
+) -> Path:
+    """The path of file `name`, now downloaded. sha256: all of it or its beginning; size: about, in bytes, 0 if unknown.
+
+    failures: what went wrong before; hint: what else can be done by hand. The errors are those of `fetch`.
+    """
+    target = folder / name
     addresses = [f"{mirror.rstrip('/')}/{name}" for mirror in (*own_mirrors(), *mirrors)]
     for address in addresses:
-        download = partial(stream, progress=progress, patient=address == addresses[-1])
+        last = address == addresses[-1]
+        downloader = partial(stream, progress=progress, patient=last, sha256=sha256, size=size)
         try:
             with quiet():
-                pooch.retrieve(address, f"sha256:{sha256}", name, folder, downloader=download)
+                known = f"sha256:{sha256}" if len(sha256) == 64 else None
+                pooch.retrieve(address, known, name, folder, downloader=downloader)
             return target
-        except (requests.RequestException, ValueError) as error:  # pooch calls a wrong hash a ValueError
+        except (requests.RequestException, ValueError) as error:  # a wrong hash is a ValueError
             failures.append(f"{address}: {reason(error)}")
         except OSError as error:  # the disk is full, or may not be written to: another mirror would not help
             raise type(error)(error.errno, error.strerror or str(error), str(target)) from None
     raise ConnectionError(
         f"{name} could not be downloaded:\n"
         + "".join(f"  {failure}\n" for failure in failures)
-        + f"Get it by another way (SHA-256 {sha256}) and put it at {target}, or name the folder where it is with "
-        "data_dir=. To try other addresses first, name them in the environment variable VITBOOK_MIRRORS."
+        + f"Get it by another way ({described(sha256, size)}) and put it at {target}, {hint}. To try other addresses "
+        "first, name them in the environment variable VITBOOK_MIRRORS."
     )
 
 
-def stream(address: str, target: str, _: None, progress: bool, patient: bool) -> None:
-    """Write what lies at an address to a file, as it comes: the `downloader` of `pooch.retrieve`.
+def described(sha256: str, size: int) -> str:
+    """How a file can be told from others, as far as is known."""
+    begins = "" if len(sha256) == 64 else "begins "
+    return ", ".join([f"{size / 1e6:.1f} MB"] * bool(size) + [f"SHA-256 {begins}{sha256}"] * bool(sha256))
 
-    patient: whether to bear with a slow mirror. Raises requests.RequestException for whatever the mirror does wrong.
+
+def verify(path: Path, sha256: str, size: int) -> None:
+    """Raise ValueError unless a file's SHA-256 begins like this, and its size is about this; 0 if it is not known."""
+    bytes_there = path.stat().st_size
+    if size and abs(bytes_there - size) > size / 100:
+        raise ValueError(f"expected {size / 1e6:.1f} MB but got {bytes_there / 1e6:.6g} MB")
+    got = pooch.file_hash(path)
+    if not got.startswith(sha256):
+        raise ValueError(f"expected sha256:{sha256} but got {got}")
+
+
+def stream(address: str, target: str, _: None, progress: bool, patient: bool, sha256: str, size: int) -> None:
+    """Write what lies at an address to a file, as it comes, and verify it: the `downloader` of `pooch.retrieve`.
+
+    patient: whether to bear with a slow mirror. Raises requests.RequestException for whatever the mirror does wrong,
+    ValueError for another file.
     """
     start = time.monotonic()
     with requests.get(address, stream=True, timeout=TIMEOUT) as response:
@@ -82,6 +150,7 @@ def stream(address: str, target: str, _: None, progress: bool, patient: bool) ->
                 seconds = time.monotonic() - start
                 if not patient and seconds > TIMEOUT and file.tell() < SLOW * seconds:
                     raise requests.Timeout(f"slower than {SLOW / 1000:g} kB/s")
+    verify(Path(target), sha256, size)
 
 
 def reason(error) -> str:

@@ -52,16 +52,20 @@ class ImageEmbedding(nn.Module):
         """Rows and columns of patches."""
         return grid_size(self.image_size, self.patch_embed.patch_size)
 
+    @property
+    def prefix_tokens(self) -> list[Tensor]:
+        """The learned tokens in front of the patches, each (1, 1, D)."""
+        return [] if self.cls_token is None else [self.cls_token]
+
     def forward(self, images: Tensor) -> Tensor:
         x = self.patch_embed(images)  # (B, N, D)
         if tuple(images.shape[2:]) != self.image_size:
             expected, got = (f"{height}×{width}" for height, width in (self.image_size, images.shape[2:]))
             raise ValueError(f"images must be {expected}, as the positions are, got {got}: resize one or the other")
-        if self.cls_token is not None:
-            x = torch.cat([self.cls_token.to(x.dtype).expand(len(x), -1, -1), x], dim=1)  # (B, N + 1, D)
-        x = x + self.positions().to(x.dtype)  # under autocast, the tokens stay in bfloat16
+        prefix = [token.to(x.dtype).expand(len(x), -1, -1) for token in self.prefix_tokens]
+        x = torch.cat([*prefix, x], dim=1) + self.positions().to(x.dtype)  # (B, T, D), in bfloat16 under autocast
         if self.training and self.patch_dropout:
-            x = drop_patches(x, self.patch_dropout, num_prefix_tokens=int(self.cls_token is not None))
+            x = drop_patches(x, self.patch_dropout, num_prefix_tokens=len(prefix))
         return self.dropout(x)
 
     def resize(self, image_size: tuple[int, int]) -> None:

@@ -41,9 +41,11 @@ def eight_bits(picture: Image.Image) -> Image.Image:
     return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
-def crop_and_scale(picture: Image.Image, height: int, width: int) -> Image.Image:
+def crop_and_scale(
+    picture: Image.Image, height: int, width: int, method: Image.Resampling = Image.Resampling.BICUBIC
+) -> Image.Image:
     """The middle of a picture, as much as fits in these proportions, scaled to height × width pixels."""
-    return ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
+    return ImageOps.fit(picture, (width, height), method)
 
 
 def to_tensor(picture: Image.Image | np.ndarray) -> Tensor:

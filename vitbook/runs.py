@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 import ignite.distributed as idist
@@ -18,6 +18,7 @@ from vitbook.engine import TrainConfig, batches, fit
 from vitbook.explorer import explore, observe_attention, resized_model
 from vitbook.names import unknown
 from vitbook.pictures import crop_and_scale, read_picture, to_tensor
+from vitbook.pretrained import load_pretrained
 from vitbook.runtime import device
 from vitbook.sources import SOURCES
 from vitbook.training import Evaluation, evaluate
@@ -26,6 +27,7 @@ from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
 RECORDED = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "runs").glob("*.json"))}
 SPLITS = ("train", "validation", "test")
+OF_THE_RUN = ("num_classes", "dropout", "attention_dropout", "drop_path")  # what weights to begin with do not settle
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Run:
     """Everything that a training begins with. Two trainings with the same are the same, on a CPU to the last bit."""
 
     model: str = "vit_digits"  # a named shape, from which the other options of the model depart
+    # weights to begin with: a file, or a name, as timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k; they bring their
+    # shape, the head is made new, and positions and colours are made to fit the data
+    init: str | None = None
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
     validation: float = 0.1  # share of the training pictures that is set apart to choose by; 0 for none
@@ -47,18 +52,23 @@ class Run:
         return self.folder or Path("runs") / self.model
 
 
-def run_of(model: str | None = None, config: Path | None = None) -> Run:
-    """The run that a file or a recipe describes, or the one without options; with another model where one is named.
+def run_of(model: str | None = None, config: Path | None = None, init: str | None = None) -> Run:
+    """The run that a file or recipe describes, or the one without options; with another model, or weights, where named.
 
     config: a file like run.json, or a key of `RECIPES`. Raises ValueError for an unknown model or recipe and for a file
     that describes no run, OSError where there is none.
     """
     run = Run() if config is None else read_run(found(config))
+    if init is not None and init != run.init:
+        if model is not None:
+            raise ValueError(f"the weights of init {init!r} have a shape of their own: leave model {model!r} away")
+        vit = load_pretrained(init, num_classes=0).model.config
+        return replace(run, model=init.rpartition("/")[2].replace(":", "_"), init=init, vit=vit)
     if model is None or model == run.model:
         return run
     if model not in CONFIGS:
         raise ValueError(unknown("model", model, CONFIGS))
-    return replace(run, model=model, vit=CONFIGS[model])
+    return replace(run, model=model, init=None, vit=CONFIGS[model])
 
 
 def found(config: Path) -> Path:
@@ -99,9 +109,29 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
         shape = dict(image_size=(height, width), channels=data.train.images.shape[1], num_classes=len(data.class_names))
         torch.manual_seed(run.train.seed)
         model = VisionTransformer(replace(run.vit, **shape))
+        if run.init is not None:
+            moments = begin_with(run.init, model)
+            data = replace(data, given_moments=moments)
         if idist.get_rank() == 0 and not (run.place / "last.json").exists():
             write_run(run)
         return fit(model.to(place_of_work()), data, run.train, run.place, resume, progress)
+
+
+def begin_with(init: str, model: VisionTransformer) -> tuple[Tensor, Tensor]:
+    """Give a model all of some weights but their head. Returns the mean and deviation that they want, (C,), (C,).
+
+    Raises ValueError where the model is of another kind or shape than they, image size and channels apart.
+    """
+    config = model.config
+    weights = load_pretrained(init, num_classes=0, image_size=config.image_size, channels=config.channels)
+    if type(weights.model) is not type(model):
+        raise ValueError(f"{init} is a {type(weights.model).__name__}, expected a {type(model).__name__}")
+    for name in (option.name for option in fields(config) if option.name not in OF_THE_RUN):
+        if getattr(config, name) != getattr(weights.model.config, name):
+            got = f"{getattr(weights.model.config, name)} in {init}, {getattr(config, name)} asked for"
+            raise ValueError(f"{name} is {got}")
+    model.load_state_dict(model.state_dict() | weights.model.state_dict())
+    return torch.tensor(weights.preprocessing.mean), torch.tensor(weights.preprocessing.std)
 
 
 def load_pictures(run: Run, progress: bool = True) -> Dataset:
@@ -117,9 +147,7 @@ def load_trained(checkpoint: Path) -> tuple[VisionTransformer, dict]:
     checkpoint: the folder of a run, whose best weights are taken, or a checkpoint's JSON in which weights are all there
     is, as in "best". Raises FileNotFoundError where there is none, ValueError where it is no such checkpoint.
     """
-    path = checkpoint / "best.json" if checkpoint.is_dir() else checkpoint
-    if not path.exists():
-        raise FileNotFoundError(f"there is no trained model at {checkpoint}; `vitbook train` makes one")
+    path = weights_in(checkpoint)
     tensors, facts = load_checkpoint(path)
     try:
         model = VisionTransformer(ViTConfig(**facts["model"]))
@@ -127,6 +155,14 @@ def load_trained(checkpoint: Path) -> tuple[VisionTransformer, dict]:
     except (TypeError, KeyError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the weights of a VisionTransformer: {error}") from None
     return model.to(device()).eval(), facts
+
+
+def weights_in(checkpoint: Path) -> Path:
+    """The JSON of a run's best weights, or of the checkpoint that was named. Raises FileNotFoundError without."""
+    path = checkpoint / "best.json" if checkpoint.is_dir() else checkpoint
+    if not path.exists():
+        raise FileNotFoundError(f"there is no trained model at {checkpoint}; `vitbook train` makes one")
+    return path
 
 
 def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
@@ -145,20 +181,22 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
 
 
 @torch.no_grad()
-def predict_pictures(checkpoint: Path, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
+def predict_pictures(source: Path | str, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
     """For each picture file, the likeliest classes and their probabilities, likeliest first.
 
-    Of each picture, the middle is taken, in the model's proportions, and scaled to its size; a model of one channel
-    sees it in grey. checkpoint: as in `load_trained`; top: how many classes. Raises ValueError for a file that is no
-    picture.
+    source: a checkpoint, as in `load_trained`, or, as a string, weights as in `load_pretrained`. Of each picture, what
+    they want to see is taken; a model of one channel sees it in grey. top: how many classes. Raises ValueError for a
+    file that is no picture, and for weights without a head.
     """
-    model, facts = load_trained(checkpoint)
-    guesses = []
+    weights = load_pretrained(weights_in(source) if isinstance(source, Path) else source)
+    if not weights.model.config.num_classes:
+        raise ValueError(f"the weights {source} have no head, and so name no classes")
+    model, guesses = weights.model.to(device()), []
     for path in images:
-        pixels = read_pixels(path, model.config.image_size, model.config.channels).to(device())
-        probabilities = model(normalise(pixels, *moments(facts)))[0].softmax(dim=0)
+        pixels = weights.preprocessing(read_picture(path.read_bytes(), str(path))).to(device())
+        probabilities = model(pixels)[0].softmax(dim=0)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
-        names = [facts["class_names"][k] for k in classes.tolist()]
+        names = [weights.class_names[k] if weights.class_names else f"class {k}" for k in classes.tolist()]
         guesses.append(list(zip(names, shares.tolist(), strict=True)))
     return guesses
 

@@ -1,0 +1,75 @@
+"""From a picture to what a model was trained to see: size, view, mean and deviation. Every source has its own."""
+
+from dataclasses import dataclass
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitbook.data import normalise
+from vitbook.pictures import crop_and_scale, to_tensor
+
+# What each source's own evaluation does to a picture, in the words of `Preprocessing`.
+HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+STYLES = {
+    "google": dict(**HALF, crop=None, interpolation="bilinear"),
+    "big_vision": dict(**HALF, crop=0.875, interpolation="bilinear"),
+    "timm": dict(**HALF, crop=0.9, interpolation="bicubic"),
+    "hf": dict(**HALF, crop=None, interpolation="bilinear"),
+    "torchvision": dict(**IMAGENET, crop=0.875, interpolation="bilinear"),
+    "deit": dict(**IMAGENET, crop=0.875, interpolation="bicubic"),
+    "vitbook": dict(**HALF, crop=1.0, interpolation="bicubic"),
+}
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What weights want a picture to look like: a call makes one a batch of one. → float32 (1, C, H, W).
+
+    A picture is a PIL image or uint8 (3, H, W). With a `crop` below 1, it is scaled so that the middle of this share of
+    the shorter side has the model's size, and that is cut out, as in torchvision and timm; with 1, the middle in the
+    model's proportions is cut out and scaled, as for our trainings; with None, the whole is squeezed. One channel is
+    grey.
+
+    Raises ValueError for values out of range, and for what is no such picture.
+    """
+
+    mean: tuple[float, ...]  # of each channel, in units of white = 1
+    std: tuple[float, ...]
+    image_size: tuple[int, int]  # height and width in pixels
+    crop: float | None = 1.0  # share of the side that is seen; None for all of it, squeezed
+    interpolation: str = "bicubic"  # or "bilinear"
+
+    def __post_init__(self):
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3) or min(self.std) <= 0:
+            raise ValueError(f"mean and std must be 1 or 3 numbers, std above 0, got {self.mean} and {self.std}")
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise ValueError(f"crop must be None or a share, above 0 and at most 1, got {self.crop}")
+        if self.interpolation not in ("bilinear", "bicubic"):
+            raise ValueError(f"interpolation must be bilinear or bicubic, got {self.interpolation!r}")
+
+    def __call__(self, picture: Image.Image | Tensor) -> Tensor:
+        if isinstance(picture, Tensor):
+            if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3:
+                got = f"{picture.dtype} of shape {tuple(picture.shape)}"
+                raise ValueError(f"picture must be a PIL image or uint8 (3, H, W), got {got}")
+            picture = Image.fromarray(picture.permute(1, 2, 0).numpy())
+        picture = picture.convert("RGB")
+        (height, width), method = self.image_size, Image.Resampling[self.interpolation.upper()]
+        if self.crop is None:
+            picture = picture.resize((width, height), method)
+        elif self.crop == 1:
+            picture = crop_and_scale(picture, height, width, method)
+        else:
+            rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)
+            if rows * picture.width >= columns * picture.height:
+                whole = (picture.width * rows // picture.height, rows)
+            else:
+                whole = (columns, picture.height * columns // picture.width)
+            left, top = round((whole[0] - width) / 2), round((whole[1] - height) / 2)
+            picture = picture.resize(whole, method).crop((left, top, left + width, top + height))
+        if len(self.mean) == 1:
+            picture = picture.convert("L").convert("RGB")
+        pixels = to_tensor(picture)[None, : len(self.mean)]
+        return normalise(pixels, torch.tensor(self.mean), torch.tensor(self.std))
