@@ -14,7 +14,8 @@ from scipy import ndimage
 from torch import nn
 from torch.testing import assert_close
 
-from vitbook.checkpoint import save_checkpoint
+from vitbook.checkpoint import load_checkpoint, save_checkpoint
+from vitbook.data import album, normalise
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.embedding import resize_positions
 from vitbook.pretrained import (
@@ -25,6 +26,8 @@ from vitbook.pretrained import (
     to_huggingface,
     to_timm,
 )
+from vitbook.published import ASSETS
+from vitbook.sources import CIFAR10_CLASSES
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 POS = "embedding.positions.pos_embed"
@@ -643,3 +646,24 @@ def test_a_resized_table_is_what_the_function_gives():
     got = load_pretrained(state, num_heads=H, image_size=8).model.state_dict()[POS]
     expected = resize_positions(state["encoder.pos_embedding"].float(), (3, 3), (2, 2), **KERNELS["torchvision"])
     assert torch.equal(got, expected)
+
+
+def test_the_weights_in_the_package_are_what_their_facts_say():
+    """A hybrid, trained on CIFAR-10; the album shows what its classes name."""
+    ours = load_pretrained("vitbook:cifar10")
+    _, facts = load_checkpoint(ASSETS / "weights" / "cifar10.json")
+    assert ours.class_names == tuple(CIFAR10_CLASSES) == tuple(facts["class_names"])
+    assert 0.75 < facts["test_accuracy"] < 1
+    moments = (torch.tensor(moment) for moment in (ours.preprocessing.mean, ours.preprocessing.std))
+    pictures = album()
+    right = ours.model(normalise(pictures.images, *moments)).argmax(dim=1) == pictures.labels
+    assert right.sum() >= 11  # of 22; by chance 2
+    assert sum(path.stat().st_size for path in (ASSETS / "weights").glob("cifar10*")) < 6e6
+
+
+def test_a_hybrid_takes_other_classes_sizes_and_channels():
+    changed = load_pretrained("vitbook:cifar10", num_classes=7, image_size=(32, 48), channels=1)
+    assert changed.model(torch.zeros(2, 1, 32, 48)).shape == (2, 7)
+    grey = torch.rand(2, 1, 32, 32)
+    whole, one = load_pretrained("vitbook:cifar10").model, load_pretrained("vitbook:cifar10", channels=1).model
+    torch.testing.assert_close(one(grey), whole(grey.expand(-1, 3, -1, -1)), rtol=1e-4, atol=1e-4)

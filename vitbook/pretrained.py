@@ -290,8 +290,9 @@ def fill(model: VisionTransformer, weights: Translation) -> None:
         tensor, expected = tensors[name], tuple(places[name].shape)
         if tuple(tensor.shape) != expected:
             wrong.append(f"{weights.origin[name]}: expected shape {expected}, got {tuple(tensor.shape)}")
-        elif not tensor.is_floating_point():
-            wrong.append(f"{weights.origin[name]}: expected floating-point numbers, got {tensor.dtype}")
+        elif tensor.is_floating_point() != places[name].is_floating_point():
+            kind = "floating-point numbers" if places[name].is_floating_point() else "whole numbers"
+            wrong.append(f"{weights.origin[name]}: expected {kind}, got {tensor.dtype}")
         else:
             tensors[name] = tensor.to(places[name])
             if not tensors[name].isfinite().all():
