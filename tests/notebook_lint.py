@@ -30,7 +30,7 @@ MAX_CELLS = 54
 MAX_WORDS = 3300
 MAX_CODE_LINES = 30
 MIN_ALT = 30
-MIN_EXERCISES = 2
+MIN_EXERCISES = 3
 ALLOWED_HTML = {"br", "details", "sub", "summary", "sup"}
 IMAGES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif")
 
@@ -377,7 +377,7 @@ def sections(chapter: Chapter) -> Iterator[tuple[int, str, list[str], int]]:
 
 
 def exercises(chapter: Chapter) -> list[str]:
-    """Two or more exercises: heading, stub, check, hidden solution."""
+    """Three or more exercises: heading, stub, check, hidden solution."""
     complaints = []
     found = [part for part in sections(chapter) if part[0] == 3 and part[1].startswith("Exercise")]
     if len(found) < MIN_EXERCISES:
@@ -414,9 +414,12 @@ def frame(chapter: Chapter) -> list[str]:
 
 @cache
 def public_names() -> frozenset[str]:
-    """Functions and classes that the package defines."""
+    """Functions and classes that the package defines, but for the modules behind the exercises, which none teaches."""
     names = set()
+    behind = {f"vitbook.{name}" for name in ("checker", "diagnosis", "exercises", "progress", "properties")}
     for module in pkgutil.iter_modules(vitbook.__path__, "vitbook."):
+        if module.name in behind:
+            continue
         members = vars(import_module(module.name)).items()
         names |= {
             name

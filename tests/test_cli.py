@@ -24,6 +24,7 @@ from vitbook.attention_maps import recorded_attention, rollout
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.cli import main
 from vitbook.data import digits, normalise, photograph
+from vitbook.exercises import EXERCISES
 from vitbook.explorer import explore
 from vitbook.pictures import crop_and_scale, to_tensor
 from vitbook.pretrained import load_pretrained
@@ -224,6 +225,28 @@ def test_datasets_lists_all_that_load(capsys):
     assert names == ["digits", *runs.SOURCES, "FOLDER"]
 
 
+def test_exercises_lists_them_all_by_chapter_with_level_and_kind(capsys):
+    assert main(["exercises"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == list(EXERCISES)
+    assert ["scale.repair", "hard", "repair"] in rows
+    chapters = [row[0].split(".")[0] for row in rows]
+    assert chapters == sorted(chapters, key=chapters.index), "a chapter's exercises stand together"
+
+
+def test_exercises_says_which_a_notebook_has_solved(tmp_path, capsys):
+    cells = [
+        dict(cell_type="code", source=f"check({name!r}, mine)", outputs=[dict(text=f"{name}: {said}\n")])
+        for name, said in (("scale.predict", "right."), ("scale.repair", "not attempted yet."))
+    ]
+    (tmp_path / "mine.ipynb").write_text(json.dumps(dict(cells=cells)))
+    assert main(["exercises", "--notebook", str(tmp_path / "mine.ipynb")]) == 0
+    first, second, _, total = capsys.readouterr().out.splitlines()
+    assert first.split() == ["scale.predict", "medium", "predict", "solved"]
+    assert second.split() == ["scale.repair", "hard", "repair", "not", "attempted"]
+    assert total == "1 of 2 solved"
+
+
 # Options
 
 
@@ -299,7 +322,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("", 2, "Expected one of {train, evaluate, predict, explain, summary, datasets, recipes}"),
+        ("", 2, "Expected one of {train, evaluate, predict, explain, summary, datasets, recipes, exercises}"),
         ("trian", 2, "Unrecognized options: trian"),
         ("train --epoch 3", 2, "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
         ("train --epochs many", 2, "Error parsing --epochs"),
@@ -345,6 +368,8 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
             "no class token whose attention could be shown: name a patch as query",
         ),
         ("summary vit_b16", 1, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
+        ("exercises --notebook nowhere.ipynb", 1, "No such file or directory: nowhere.ipynb"),
+        ("exercises --notebook {broken}", 1, "is no Jupyter notebook"),
     ],
 )
 def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained, blind, arguments, code, message):

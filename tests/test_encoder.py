@@ -29,11 +29,6 @@ def test_the_block_equals_torchs_pre_norm_layer():
 
 
 @both_precisions
-def test_all_blocks_start_different():
-    check.blocks_start_different(Encoder)
-
-
-@both_precisions
 def test_the_block_is_equations_2_and_3():
     block, z = check.shake(EncoderBlock(D, HEADS, HIDDEN)), torch.randn(B, T, D)
     z_prime = block.attn(check.layer_norm(z, block.norm1)) + z

@@ -1,56 +1,94 @@
-"""The checkers pass what is right, say what is wrong with the rest, and leave the reader's random numbers alone."""
+"""Every exercise passes its reference, knows its mistakes one from another, and leaves random numbers alone."""
 
 import random
+import re
 
+import notebook_lint as lint
 import numpy as np
 import pytest
 import torch
 
-from vitbook.exercises import EXERCISES, Exercise, check, normal
+from vitbook.checker import KINDS, LEVELS, NOT_ATTEMPTED, RIGHT, Wrong, parts, told
+from vitbook.exercises import EXERCISES, check, some_mask
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
+NUMBERS = [name for name in EXERCISES if name not in FUNCTIONS]
+MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
 
 
-@pytest.fixture(autouse=True)
-def two_exercises(monkeypatch):
-    """A function to write, and a number to find."""
-    monkeypatch.setitem(
-        EXERCISES,
-        "test.rows",
-        Exercise(
-            lambda x: x.sum(dim=-1), "sum over the last axis.", lambda g: [(normal(g, 2, 3),), (normal(g, 5, 4),)]
-        ),
-    )
-    monkeypatch.setitem(EXERCISES, "test.half", Exercise(0.5, "one of two."))
-
-
-def said(capsys, name, attempt) -> str:
+def said(capsys, name: str, attempt) -> str:
+    """What the check cell prints, in one line."""
     check(name, attempt)
-    return capsys.readouterr().out
+    return " ".join(capsys.readouterr().out.split())
+
+
+def without_numbers(text: str) -> str:
+    """What is said of a mistake, without the values of its symbols."""
+    return re.sub(r"(?<=[√\w]) = [\d.]*\d", "", text)
+
+
+def label(value) -> str:
+    return value if isinstance(value, str) else " ".join(getattr(v, "__name__", v) for v in parts(value))
+
+
+# Right
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_every_reference_passes_its_own_check(capsys, name):
-    assert said(capsys, name, EXERCISES[name].reference) == f"{name}: right.\n"
+    assert said(capsys, name, EXERCISES[name].reference) == f"{name}: {RIGHT}"
 
 
-@pytest.mark.parametrize("name", EXERCISES)
-def test_every_wrong_answer_is_turned_away_with_the_hint(capsys, name):
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_float32_passes(capsys, name):
+    """The reference, calculated and given back in single precision."""
+
+    def in_float32(*arguments):
+        single = [x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in arguments]
+        single = [x.float() if isinstance(x, torch.nn.Module) else x for x in single]
+        return EXERCISES[name].reference(*single)
+
+    assert said(capsys, name, in_float32) == f"{name}: {RIGHT}"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_another_layout_in_memory_passes(capsys, name):
+    def other_strides(*arguments):
+        result = torch.as_tensor(EXERCISES[name].reference(*arguments))
+        return result.mT.clone().mT if result.ndim > 1 else result
+
+    assert said(capsys, name, other_strides) == f"{name}: {RIGHT}"
+
+
+# Wrong
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("how", [lambda y: y + 1e-3, lambda y: 1.37 * y + 0.21, torch.rand_like])
+def test_a_wrong_answer_that_is_no_known_mistake_is_refused_and_called_none(capsys, name, how):
+    def unrelated(*arguments):
+        return how(torch.as_tensor(EXERCISES[name].reference(*arguments)).double())
+
+    answer = said(capsys, name, unrelated)
+    assert answer.startswith(f"{name}: not yet. expected ") and answer.endswith(f"Hint: {EXERCISES[name].hint}")
+    assert "It looks like" not in answer and "mistake" not in answer
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_wrong_number_that_is_no_known_mistake_is_refused(capsys, name):
     exercise = EXERCISES[name]
-    if name in FUNCTIONS:
-        answer = said(capsys, name, lambda *arguments: exercise.reference(*arguments) + 1e-3)
-        assert "not yet: expected" in answer and ", got " in answer
-    else:
-        answer = said(capsys, name, exercise.reference * 1.01)
-        assert "is too large" in answer
-    assert f"Hint: {exercise.hint}" in answer
+    assert said(capsys, name, exercise.reference * 1.01).endswith(f"is too large. Hint: {exercise.hint}")
 
 
-@pytest.mark.parametrize("name", EXERCISES)
-@pytest.mark.parametrize("nothing", [None, ...], ids=["None", "..."])
-def test_what_is_not_attempted_is_neither_right_nor_wrong(capsys, name, nothing):
-    attempt = (lambda *arguments: nothing) if name in FUNCTIONS else nothing
-    assert said(capsys, name, attempt).startswith(f"{name}: not attempted yet.\n")
+@pytest.mark.parametrize(("name", "mistake"), MISTAKES, ids=label)
+def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(capsys, name: str, mistake: Wrong):
+    exercise = EXERCISES[name]
+    for _ in range(2):  # on other numbers each time
+        answer = without_numbers(said(capsys, name, exercise.mistakes[mistake]))
+        assert answer.startswith(f"{name}: not yet")
+        known = {part for other in exercise.mistakes for part in parts(other)}
+        named = {part for part in known if without_numbers(told(part)) in answer}
+        assert named == set(parts(mistake)) or "Each of these mistakes would give just the same" in answer
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -66,72 +104,60 @@ def test_inputs_are_fresh_float64_of_different_sizes(name):
         assert not torch.equal(first, second)
 
 
-def test_a_wrong_number_is_said_with_the_right_one_and_its_place(capsys):
-    def wrong(x):
-        rows = x.sum(dim=-1)
-        rows[1] = 77
-        return rows
-
-    answer = said(capsys, "test.rows", wrong)
-    assert ", got 77 at (1,). Hint: sum over the last axis." in answer
-    assert "tried on: a tensor of shape (2, 3)" in answer
+def test_some_mask_shows_and_hides_something_in_every_row_and_column():
+    for seed in range(20):
+        mask = some_mask(torch.Generator().manual_seed(seed), 3 + seed % 2, 4 + seed % 3)
+        for rows in (mask, mask.T):
+            assert rows.any(dim=1).all() and not rows.all(dim=1).any()
 
 
-@pytest.mark.parametrize(("wrong", "why"), [(0.25, "too small"), (1, "too large"), (float("nan"), "no number")])
-def test_a_wrong_prediction_does_not_give_the_answer_away(capsys, wrong, why):
-    answer = said(capsys, "test.half", wrong)
-    assert f"is {why}. Hint: one of two." in answer and "0.5" not in answer
+# The list
 
 
-@pytest.mark.parametrize("wrong", ["a half", [1, 2], torch.ones(2)])
-def test_a_prediction_that_is_no_number_is_named(capsys, wrong):
-    assert "expected a number, got" in said(capsys, "test.half", wrong)
+def chapters() -> dict[str, list[str]]:
+    """The exercises of each chapter, in the order of the list."""
+    found: dict[str, list[str]] = {}
+    for name in EXERCISES:
+        found.setdefault(name.split(".")[0], []).append(name)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("attempt", "answer"),
-    [
-        (lambda x: x.sum(dim=0), "expected shape (2,), got (3,)"),
-        (lambda x: x.sum(dim=-1, keepdim=True), "expected shape (2,), got (2, 1)"),
-        (lambda x: x.sum(), "expected shape (2,), got ()"),
-        (lambda x: (x, x.sum(dim=-1)), "expected a tensor of shape (2,), got tuple"),
-        (lambda x: "right.", "expected a tensor of shape (2,), got str"),
-        (lambda x: x.sum(dim=-1) * torch.nan, "got nan at"),
-        (lambda x: x.sum(dim=-1) + torch.inf, "got inf at"),
-    ],
-)
-def test_each_kind_of_wrong_answer_is_named(capsys, attempt, answer):
-    assert answer in said(capsys, "test.rows", attempt)
+def test_every_exercise_belongs_to_a_chapter_and_is_checked_there():
+    pages = {path.stem[3:]: path.read_text(encoding="utf-8") for path in lint.chapter_paths()}
+    for chapter, names in chapters().items():
+        assert chapter in pages, f"there is no chapters/NN_{chapter}.ipynb"
+        assert all(f'check(\\"{name}\\",' in pages[chapter] for name in names)
 
 
-def test_an_attempt_that_is_right_on_the_first_input_alone_is_turned_away(capsys):
-    answer = said(capsys, "test.rows", lambda x: x.sum(dim=-1) if len(x) == 2 else x.mean(dim=-1))
-    assert "not yet" in answer and "(5, 4)" in answer
+def test_there_are_three_a_chapter_graded_from_easy_to_hard():
+    for names in chapters().values():
+        levels = [LEVELS.index(EXERCISES[name].level) for name in names]
+        assert len(names) >= 3 and levels == sorted(levels), names
 
 
-@pytest.mark.parametrize("right", [0.5, torch.tensor(0.5), np.float64(0.5), 1 / 2])
-def test_a_number_may_come_in_any_form(capsys, right):
-    assert said(capsys, "test.half", right) == "test.half: right.\n"
+def test_every_kind_and_level_occurs():
+    assert {exercise.kind for exercise in EXERCISES.values()} == set(KINDS)
+    assert {exercise.level for exercise in EXERCISES.values()} == set(LEVELS)
+    assert all((EXERCISES[name].kind == "predict") == (name in NUMBERS) for name in EXERCISES)
 
 
-@pytest.mark.parametrize("same", [lambda x: x.sum(dim=-1).tolist(), lambda x: x.numpy().sum(axis=-1)])
-def test_an_array_may_come_in_any_form(capsys, same):
-    assert said(capsys, "test.rows", same) == "test.rows: right.\n"
-
-
-def test_an_exception_of_the_attempt_passes_through():
-    def broken(x):
-        raise KeyError("the reader's own")
-
-    with pytest.raises(KeyError, match="the reader's own") as raised:
-        check("test.rows", broken)
-    (note,) = raised.value.__notes__
-    assert "tried on: a tensor of shape (2, 3)" in note and "Hint: sum over the last axis." in note
+# The check cell
 
 
 def test_an_unknown_name_is_said_with_those_there_are():
-    with pytest.raises(ValueError, match="unknown exercise 'test.row', did you mean 'test.rows'"):
-        check("test.row", 1)
+    with pytest.raises(ValueError, match="unknown exercise 'attention.wieghts', did you mean 'attention.weights'"):
+        check("attention.wieghts", 1)
+
+
+def test_the_check_says_the_exercise_and_the_verdict(capsys):
+    check("attention.predict", None)
+    check("attention.weights", ...)
+    check("attention.predict", 0.4)
+    assert capsys.readouterr().out.splitlines() == [
+        f"attention.predict: {NOT_ATTEMPTED}",
+        f"attention.weights: {NOT_ATTEMPTED}",
+        f"attention.predict: {RIGHT}",
+    ]
 
 
 def test_global_random_numbers_stay_where_they_were():
@@ -140,38 +166,3 @@ def test_global_random_numbers_stay_where_they_were():
         check(name, exercise.reference)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
-
-
-def test_every_call_tries_other_numbers():
-    seen = []
-    for _ in range(2):
-        check("test.rows", lambda x: seen.append(x) or x.sum(dim=-1))
-    assert not torch.equal(seen[0], seen[2])
-
-
-@pytest.mark.parametrize(
-    ("attempt", "verdict"),
-    [(lambda x: x.mul_(2).sum(dim=-1) / 2, "right."), (lambda x: x.zero_().sum(dim=-1), "not yet")],
-    ids=["a right attempt", "a wrong attempt"],
-)
-def test_an_attempt_that_changes_its_inputs_is_judged_by_what_it_was_given(capsys, attempt, verdict):
-    assert verdict in said(capsys, "test.rows", attempt)
-
-
-@pytest.mark.parametrize(("attempt", "verdict"), [(None, "not attempted yet"), (3.0, "expected a function, got 3.0")])
-def test_where_a_function_is_asked_for_something_else_is_named(capsys, attempt, verdict):
-    assert verdict in said(capsys, "test.rows", attempt)
-
-
-@pytest.mark.parametrize(
-    ("count", "verdict"),
-    [
-        (7_087_871, "7,087,871 is too small"),
-        (7_087_873, "7,087,873 is too large"),
-        (7_087_872.4, "7,087,872.4 is too large"),
-        (7_087_872, "right."),
-    ],
-)
-def test_a_count_is_right_to_the_last_one(capsys, monkeypatch, count, verdict):
-    monkeypatch.setitem(EXERCISES, "test.count", Exercise(7_087_872, "12D² + 13D."))
-    assert verdict in said(capsys, "test.count", count)

@@ -24,12 +24,16 @@ ORDER = [
     "distillation",
     "layouts",
     "pretrained",
+    "properties",
     "mistakes",
+    "checker",
+    "diagnosis",
     "exercises",
+    "progress",
 ]
 # Beside the model: these know nothing of it.
 BESIDE = ["names", "pictures", "archives", "download", "sources", "data", "preprocessing", "published", "weight_files"]
-BESIDE += ["augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
+BESIDE += ["augment", "checkpoint", "training", "engine", "plotting", "runtime", "source", "watching"]
 # The command line may call everything, each of these those before it, and nothing else calls them.
 ABOVE = ["runs", "cli", "__main__"]
 
@@ -93,6 +97,13 @@ def test_imports_follow_the_book(module: str) -> None:
 def test_the_package_itself_imports_no_module_of_its_own() -> None:
     own, _ = imported((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     assert own <= {"__version__"}, "import vitbook stays instant; a chapter names the module it uses"
+
+
+def test_the_mistakes_stay_with_the_exercises() -> None:
+    """Nothing that a model needs imports them."""
+    sources = {module: (PACKAGE / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
+    users = {module for module, source in sources.items() if "mistakes" in imported(source)[0]}
+    assert users == {"checker", "diagnosis", "exercises"}
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def good_chapter() -> lint.Chapter:
         new_code_cell("plt.show()", outputs=[new_output("display_data", data=picture)], metadata=figure),
         new_markdown_cell("## Exercises"),
     ]
-    for number in (1, 2):
+    for number in (1, 2, 3):
         cells += [
             new_markdown_cell(f"### Exercise {number}\n\nWrite it."),
             new_code_cell(f"def answer_{number}():\n    return None"),

@@ -25,7 +25,14 @@ def small_vit(**changes) -> VisionTransformer:
 @both_precisions
 @pytest.mark.parametrize(
     "test",
-    [check.vit_equals_equations_1_to_4, check.mean_pooling_ignores_the_class_token, check.first_loss_is_log_k],
+    [
+        check.vit_equals_equations_1_to_4,
+        check.mean_pooling_ignores_the_class_token,
+        check.the_order_of_patches_counts,
+        check.blocks_start_different,
+        check.scores_are_no_probabilities,
+        check.first_loss_is_log_k,
+    ],
     ids=lambda test: test.__name__,
 )
 def test_property(test):

@@ -13,6 +13,8 @@ import torchinfo
 import tyro
 
 from vitbook import runs
+from vitbook.exercises import EXERCISES
+from vitbook.progress import progress
 from vitbook.sources import SOURCES
 from vitbook.vit import create_vit
 
@@ -145,11 +147,28 @@ class Recipes:
             print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}")
 
 
+@dataclass(frozen=True)
+class Exercises:
+    """List the exercises of all chapters, and which of them a notebook has solved."""
+
+    notebook: Path | None = None  # a saved chapter that you worked in; its stored answers are read, nothing is run
+
+    def __call__(self) -> None:
+        done = progress(self.notebook) if self.notebook else {}
+        for name, exercise in EXERCISES.items():
+            if name in done or not self.notebook:
+                print(f"{name:<32}{exercise.level:<8}{exercise.kind:<9}{done.get(name, '')}".rstrip())
+        if self.notebook:
+            print(f"\n{list(done.values()).count('solved')} of {len(done)} solved")
+
+
 class Usage(Exception):
     """The command line is not one that can be understood."""
 
 
-def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Explain | Summary | Datasets | Recipes:
+def parse(
+    arguments: Sequence[str],
+) -> Train | Evaluate | Predict | Explain | Summary | Datasets | Recipes | Exercises:
     """The command that the arguments describe. Raises Usage where they describe none."""
     said = io.StringIO()
     try:
@@ -164,6 +183,7 @@ def parse(arguments: Sequence[str]) -> Train | Evaluate | Predict | Explain | Su
                 | Annotated[Summary, tyro.conf.subcommand("summary")]
                 | Annotated[Datasets, tyro.conf.subcommand("datasets")]
                 | Annotated[Recipes, tyro.conf.subcommand("recipes")]
+                | Annotated[Exercises, tyro.conf.subcommand("exercises")]
             )
             return tyro.cli(
                 commands,

@@ -1,0 +1,148 @@
+"""Each mistake is wrong, is called like the right code, and is caught by the properties that say so."""
+
+import notebook_lint as lint
+import pytest
+import torch
+from properties import HEADS, B, D, T, differ, images, small_config
+
+from vitbook.mistakes import IN_A_VIT, MISTAKES, Mistake, StepByStep, as_class, broken_vit
+from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.vit import VisionTransformer
+
+# What public teaching code gets wrong, and how it is called here.
+SEEN_IN_THE_WILD = {
+    "scale applied after the softmax": "scaled_after_the_softmax",
+    "√D for √D_h": "ScaledByTheWholeWidth",
+    "softmax on the query axis": "softmax_over_the_queries",
+    "heads that each see only a slice of x": "HeadsSeeASlice",
+    "no output projection": "NoOutputProjection",
+    "all heads' softmax taken at once": "HeadsNotSplit",
+    "view(B, h, T, D_h) without a transpose": "ViewWithoutTranspose",
+    "a view(…, D, 3) that interleaves q, k, v": "QkvInterleaved",
+    "(p q c) patches with (c p q) weights": "channels_last_in_a_patch",
+    "a class token with the batch size in its shape": "BatchSizedClassToken",
+    "a position embedding with the batch size in its shape": "BatchSizedPositions",
+    "layer sizes taken from a notebook's globals, or fixed at 768": "SizesFixed",
+    "no final LayerNorm": "NoFinalNorm",
+    "a mean pool that includes the class token": "MeanIncludesTheClassToken",
+    "GELU again after the second MLP layer": "GeluTwice",
+    "dropout added to x instead of x + position": "DropoutForgetsThePositions",
+    "dropout from the functional form that stays on in eval": "FunctionalDropout",
+    "an attn_dropout that nothing reads": "AttentionDropoutUnread",
+    "softmax before cross-entropy": "SoftmaxBeforeCrossEntropy",
+    "all blocks initialised alike": "BlocksAreCopies",
+    "LayerNorm with unbiased variance": "UnbiasedVariance",
+    "a mask whose polarity is confused": "mask_says_where_not_to_look",
+    "a mask that stops after layer 1": "MaskStopsAfterTheFirstLayer",
+    "multiplying by √D_h instead of dividing": "multiplied_by_the_scale",
+    "rollout without the identity": "rollout_without_the_identity",
+    "rollout normalised on the wrong axis": "rollout_normalised_over_the_queries",
+    "weight decay as L2 inside Adam": "l2_inside_adam",
+    "weight decay on biases and norms": "everything_decays",
+    "accuracy averaged over unequal batches": "every_batch_weighs_alike",
+    "a figure that shows one attention map for a whole row of pictures": "one_map_for_every_picture",
+    "a picture cut with view alone": "view_without_permute",
+}
+CAUGHT = [(mistake, test) for mistake in MISTAKES.values() for test in mistake.caught_by]
+every_mistake = pytest.mark.parametrize("mistake", MISTAKES.values(), ids=lambda mistake: mistake.name)
+
+
+def name(value) -> str:
+    return value.name if isinstance(value, Mistake) else value.__name__
+
+
+def test_every_mistake_of_the_wild_is_there():
+    assert not set(SEEN_IN_THE_WILD.values()) - set(MISTAKES)
+    assert all(key == mistake.name for key, mistake in MISTAKES.items())
+
+
+@pytest.mark.usefixtures("precision")
+@pytest.mark.parametrize(("mistake", "test"), CAUGHT, ids=name)
+def test_a_property_catches_the_mistake_and_passes_the_right_code(mistake, test):
+    test(mistake.instead_of)
+    with pytest.raises(AssertionError):
+        test(mistake.variant)
+
+
+@every_mistake
+def test_what_is_said_of_it_is_whole(mistake):
+    assert mistake.caught_by
+    for text in (mistake.symptom, mistake.cause):
+        assert text[0].isupper() and text[-1] in ".]", text
+    assert mistake.symptom != mistake.cause
+    chapter, _, anchor = mistake.where.partition("#")
+    if (lint.CHAPTERS / chapter).exists():
+        assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), mistake.where
+    else:
+        pytest.fail(f"there is no chapter {chapter}")
+
+
+def test_titles_are_names_in_words():
+    titles = {MISTAKES[name].title for name in ("no_scale", "GeluTwice", "QkvInterleaved")}
+    assert titles == {"no scale", "gelu twice", "qkv interleaved"}
+    assert len({mistake.title for mistake in MISTAKES.values()}) == len(MISTAKES)
+
+
+# In a whole model
+
+
+def test_without_a_mistake_the_model_is_right():
+    assert type(broken_vit(small_config())) is VisionTransformer
+
+
+@pytest.mark.parametrize("name", IN_A_VIT)
+def test_a_broken_model_has_the_mistake_and_the_class_is_whole_again_afterwards(name):
+    right, wrong = as_class(MISTAKES[name])
+    settings = dict(dropout=0.1, attention_dropout=0.1)
+    modules = list(broken_vit(small_config(**settings), name).modules())
+    assert any(isinstance(module, wrong) or type(module).__name__ == wrong.__name__ for module in modules)
+    assert not any(type(module) is right for module in modules)
+    assert all(type(module) is not wrong for module in broken_vit(small_config()).modules())
+
+
+@pytest.mark.parametrize("name", sorted(set(IN_A_VIT) - {"AttentionDropoutUnread", "BlocksAreCopies"}))
+def test_a_broken_model_gives_other_scores(name):
+    """All but those two, of which only training and the first step know."""
+    config = small_config(pool="mean") if "Mean" in name else small_config()
+    wrong, right = broken_vit(config, name).double().eval(), VisionTransformer(config).double().eval()
+    with torch.no_grad():
+        for parameter in wrong.parameters():
+            parameter.normal_()
+        theirs, ours = wrong.state_dict(), right.state_dict()
+        for key in ours:
+            if theirs[key].shape == ours[key].shape:
+                ours[key].copy_(theirs[key])
+        x = images().double()
+        assert differ(wrong(x), right(x))
+
+
+def test_several_mistakes_at_once():
+    model = broken_vit(small_config(), "HeadsNotSplit", "GeluTwice", "SoftmaxBeforeCrossEntropy")
+    kinds = {type(module).__name__ for module in model.modules()}
+    assert {"HeadsNotSplit", "GeluTwice", "SoftmaxBeforeCrossEntropy"} <= kinds
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("everything_decays", "unknown mistake of a Vision Transformer 'everything_decays'"),
+        ("mask_added_as_zero_and_one", "There are softmax_over_the_queries"),
+        ("heads_not_split", "did you mean 'HeadsNotSplit'"),
+    ],
+)
+def test_what_is_no_mistake_of_a_model_is_refused(name, message):
+    with pytest.raises(ValueError, match=message):
+        broken_vit(small_config(), name)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_step_by_step_is_the_right_way_with_dropout_too(training):
+    settings = dict(dim=D, num_heads=HEADS, attention_dropout=0.4, dropout=0.3)
+    ours, theirs = StepByStep(**settings).train(training), MultiHeadSelfAttention(**settings).train(training)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(B, T, D)
+    outputs = []
+    for layer in (ours, theirs):
+        torch.manual_seed(3)
+        outputs.append(layer.attend(x)[0])
+    torch.testing.assert_close(*outputs)

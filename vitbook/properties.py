@@ -1,0 +1,507 @@
+"""What must hold of every part of a Vision Transformer, as functions of an implementation of that part.
+
+Each takes one implementation (a function, or what makes a module) and raises AssertionError where it is wrong. The
+tests demand them of the package, and demand that each rejects the mistakes of `vitbook.mistakes` that it is there for.
+Random numbers are drawn from torch's own generator, in torch's default dtype; the sizes all differ, so that no
+transpose can hide.
+"""
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitbook.attention import attention as right_attention
+from vitbook.patches import PatchEmbedding
+from vitbook.patches import patchify as right_patchify
+from vitbook.training import parameter_groups
+from vitbook.vit import VisionTransformer, ViTConfig
+
+B, T, S, D, HEADS, HIDDEN = 2, 5, 7, 12, 3, 20  # T tokens, S tokens to look at, D/HEADS = 4
+C, HEIGHT, WIDTH, P = 3, 8, 12, 4  # a grid of 2 rows and 3 columns
+GRID = (2, 3)
+N, K = 6, 9  # patches, classes
+
+TOLERANCE = {
+    torch.float64: {"rtol": 1e-9, "atol": 1e-10},
+    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
+}
+
+
+# Tools
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    """The same numbers, to the tolerance of their dtype."""
+    torch.testing.assert_close(got, expected, **TOLERANCE[got.dtype])
+
+
+def differ(one: Tensor, other: Tensor) -> bool:
+    """Not the same numbers, by more than rounding."""
+    return (
+        one.device != other.device or one.shape != other.shape or not torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+    )
+
+
+def same_map(ours: Callable, theirs: Callable, *inputs: Tensor, weights: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
+    """Same outputs, and same gradients for the inputs and for pairs (ours, theirs) of weights in the same order."""
+    pairs = list(weights)
+    leaves = [x.detach().clone().requires_grad_() for x in inputs]
+    outputs = ours(*leaves), theirs(*leaves)
+    close(*outputs)
+    direction = torch.linspace(-1, 2, outputs[0].numel()).view_as(outputs[0])
+    pulled = [
+        torch.autograd.grad((output * direction).sum(), [*leaves, *side])
+        for output, side in zip(outputs, zip(*pairs, strict=True) if pairs else ([], []), strict=True)
+    ]
+    for our_gradient, their_gradient in zip(*pulled, strict=True):
+        close(our_gradient.flatten(), their_gradient.flatten())
+
+
+@torch.no_grad()
+def shake(module: nn.Module) -> nn.Module:
+    """Give every parameter random values, so that no zero and no one hides a mistake."""
+    for parameter in module.parameters():
+        parameter.normal_(std=0.3).add_(0.1)
+    return module
+
+
+def build(layer: Callable, **settings) -> nn.Module:
+    """A module from its class, with this page's sizes for those of its arguments that need one."""
+    sizes = dict(dim=D, embed_dim=D, num_heads=HEADS, mlp_dim=HIDDEN, hidden_dim=HIDDEN, depth=3)
+    arguments = inspect.signature(layer).parameters
+    return layer(**{name: value for name, value in (sizes | settings).items() if name in arguments})
+
+
+def images(batch: int = B) -> Tensor:
+    return torch.randn(batch, C, HEIGHT, WIDTH)
+
+
+def small_config(**changes) -> ViTConfig:
+    sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=P, channels=C, num_classes=K, dim=D, depth=2)
+    return ViTConfig(**sizes | dict(num_heads=HEADS, mlp_dim=HIDDEN) | changes)
+
+
+# Attention: implementations are functions (q, k, v, mask=None) → (output, weights)
+
+
+def masks() -> list[Tensor | None]:
+    """None; one for all; one for each head; one in which a query may look nowhere; the padding's, (B, 1, 1, S)."""
+    one = torch.rand(T, S) < 0.5
+    nowhere = one.clone()
+    nowhere[2] = False
+    padding = torch.arange(S) < torch.tensor([3, S])[:, None]
+    return [None, one, torch.rand(B, HEADS, T, S) < 0.5, nowhere, padding[:, None, None]]
+
+
+def attention_equals_torch(attention: Callable) -> None:
+    for mask in masks():
+        q, k, v = torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6)
+        same_map(
+            lambda q, k, v, mask=mask: attention(q, k, v, mask)[0],
+            lambda q, k, v, mask=mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
+            *(q, k, v),
+        )
+
+
+def rows_sum_to_one(attention: Callable) -> None:
+    for mask in masks():
+        _, weights = attention(
+            torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6), mask
+        )
+        looks_somewhere = torch.ones(()) if mask is None else mask.any(dim=-1).to(weights.dtype)
+        assert (weights >= 0).all()
+        close(weights.sum(dim=-1), looks_somewhere.expand(B, HEADS, T))
+
+
+def hidden_keys_do_not_leak(attention: Callable) -> None:
+    q, k, v = torch.randn(T, 4), torch.randn(S, 4), torch.randn(S, 6)
+    mask = (torch.arange(S) != 3).expand(T, S)
+    output, weights = attention(q, k, v, mask)
+    assert (weights[:, 3] == 0).all()
+    k[3], v[3] = 100 * torch.randn(4), 100 * torch.randn(6)
+    close(attention(q, k, v, mask)[0], output)
+    v[4] += 1
+    assert differ(attention(q, k, v, mask)[0], output), "what is not hidden is seen"
+
+
+# Multi-head attention: implementations are classes (dim, num_heads, qkv_bias=True), parameters as in the package
+
+
+def multihead_equals_torch(multihead: Callable) -> None:
+    for bias in (True, False):
+        ours = shake(multihead(D, HEADS, qkv_bias=bias))
+        theirs = nn.MultiheadAttention(D, HEADS, batch_first=True)
+        biases = [ours.qkv.bias if bias else torch.zeros(3 * D), ours.proj.bias]
+        with torch.no_grad():
+            theirs.in_proj_weight.copy_(ours.qkv.weight)
+            theirs.out_proj.weight.copy_(ours.proj.weight)
+            theirs.in_proj_bias.copy_(biases[0])
+            theirs.out_proj.bias.copy_(biases[1])
+        weights = [(ours.qkv.weight, theirs.in_proj_weight), (ours.proj.weight, theirs.out_proj.weight)]
+        for mask in (None, torch.rand(T, T).add(torch.eye(T)) > 0.5):
+            same_map(
+                lambda x, ours=ours, mask=mask: ours(x, mask),
+                lambda x, theirs=theirs, mask=mask: theirs(x, x, x, attn_mask=None if mask is None else ~mask)[0],
+                torch.randn(B, T, D),
+                weights=weights,
+            )
+
+
+# Modules on tokens: implementations are classes of modules (B, T, D) → (B, T, D)
+
+
+def tokens_have_no_order(layer: Callable) -> None:
+    module, x, order = shake(build(layer)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
+    close(module(x[:, order]), module(x)[:, order])
+
+
+def examples_do_not_mix(layer: Callable) -> None:
+    module, x = shake(build(layer)), torch.randn(B, T, D)
+    close(module(x)[:1], module(x[:1]))
+    close(module(x.flip(0)), module(x).flip(0))
+
+
+def every_dropout_acts(layer: Callable) -> None:
+    """Each of the probabilities by itself makes two calls in training differ."""
+    arguments = inspect.signature(layer).parameters
+    for name in {"dropout", "attention_dropout"} & set(arguments):
+        module, x = shake(build(layer, **{name: 0.5})), torch.randn(B, T, D)
+        assert differ(module(x), module(x)), f"{name} has no effect"
+
+
+def eval_is_deterministic(layer: Callable) -> None:
+    module, x = shake(build(layer, dropout=0.4, attention_dropout=0.3)), torch.randn(B, T, D)
+    assert differ(module(x), module(x)), "dropout acts in training"
+    module.eval()
+    assert torch.equal(module(x), module(x))
+
+
+# Masks: implementations are the functions that make them
+
+
+def only_the_past_is_seen(causal_mask: Callable) -> None:
+    mask = causal_mask(T)
+    assert mask.dtype == torch.bool
+    assert mask.tolist() == [[key <= query for key in range(T)] for query in range(T)]
+
+
+def only_words_are_seen(padding_mask: Callable) -> None:
+    mask = padding_mask(torch.tensor([[4, 2, 9, 9], [9, 5, 3, 1]]), 9)
+    assert mask.tolist() == [[[[True, True, False, False]]], [[[False, True, True, True]]]]
+
+
+# The Transformer of 2017: implementations are classes (vocab_size, dim, depth, num_heads, hidden_dim, padding)
+
+
+def transformer_and_words(transformer: Callable) -> tuple[nn.Module, Tensor, Tensor]:
+    source, target = torch.randint(1, 11, (B, S)), torch.randint(1, 11, (B, T))
+    return shake(transformer(11, D, 2, HEADS, HIDDEN, padding=0)), source, target
+
+
+def the_future_does_not_leak(transformer: Callable) -> None:
+    model, source, target = transformer_and_words(transformer)
+    scores = model(source, target)
+    for t in range(1, T):
+        changed = target.clone()
+        changed[:, t:] = (changed[:, t:] + 3) % 10 + 1
+        close(model(source, changed)[:, :t], scores[:, :t])
+        assert differ(model(source, changed)[:, t], scores[:, t]), "each position sees its own word"
+
+
+def padding_does_not_leak(transformer: Callable) -> None:
+    """More padding behind a source changes nothing, nor does what the padding's vector is."""
+    model, source, target = transformer_and_words(transformer)
+    scores = model(source, target)
+    padded = F.pad(source, (0, 2))
+    close(model(padded, target), scores)
+    with torch.no_grad():
+        model.source_embedding.weight[0] += 5
+    close(model(padded, target), scores)
+
+
+# Patches
+
+
+def patchify_equals_loops(patchify: Callable) -> None:
+    x = images()
+    for p in (2, P):
+        columns = WIDTH // p
+        expected = torch.empty(B, HEIGHT // p * columns, C * p * p)
+        for b in range(B):
+            for n in range(expected.shape[1]):
+                row, column = n // columns, n % columns
+                patch = x[b, :, row * p : (row + 1) * p, column * p : (column + 1) * p]
+                expected[b, n] = torch.stack([patch[c, i, j] for c in range(C) for i in range(p) for j in range(p)])
+        assert torch.equal(patchify(x, p), expected)
+
+
+def unpatchify_undoes_patchify(unpatchify: Callable) -> None:
+    x = images()
+    for p in (1, 2, P):
+        assert torch.equal(unpatchify(right_patchify(x, p), p, (HEIGHT, WIDTH)), x)
+
+
+def convolution_equals_linear(embedding: Callable) -> None:
+    """Implementations are classes (patch_size, channels, dim) with a convolution `proj`."""
+    ours, linear = embedding(P, C, D), nn.Linear(C * P * P, D)
+    with torch.no_grad():
+        linear.weight.copy_(ours.proj.weight.flatten(1))
+        linear.bias.copy_(ours.proj.bias)
+    weights = [(ours.proj.weight, linear.weight), (ours.proj.bias, linear.bias)]
+    same_map(ours, lambda x: linear(right_patchify(x, P)), images(), weights=weights)
+
+
+# Positions and Equation 1
+
+
+def sincos_equals_formula(sincos: Callable) -> None:
+    table = sincos(T, D)
+    expected = [
+        [(math.cos if column % 2 else math.sin)(t / 10_000 ** (column // 2 * 2 / D)) for column in range(D)]
+        for t in range(T)
+    ]
+    close(table, torch.tensor(expected))
+
+
+def embedding_equals_equation_1(embedding: Callable) -> None:
+    """Implementations are classes with the arguments of `ImageEmbedding`."""
+    ours = shake(embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D))
+    x, proj = images(), ours.patch_embed.proj
+    patches = right_patchify(x, P)
+    rows = []
+    for b in range(B):
+        z = [ours.cls_token[0, 0]] + [proj.weight.flatten(1) @ patches[b, n] + proj.bias for n in range(N)]
+        rows.append(torch.stack([z[t] + ours.positions.pos_embed[0, t] for t in range(N + 1)]))
+    close(ours(x), torch.stack(rows))
+
+
+def parameters_fit_every_batch(embedding: Callable) -> None:
+    module = embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D)
+    assert (module.cls_token.shape, module.positions.pos_embed.shape) == ((1, 1, D), (1, N + 1, D))
+    for batch in (1, B, 3):
+        assert module(images(batch)).shape == (batch, N + 1, D)
+
+
+# The encoder
+
+
+def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """LayerNorm as it reads, eps 1e-6: each token's mean to 0 and its (biased) variance to 1."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * norm.weight + norm.bias
+
+
+def norm_makes_variance_one(norm: Callable) -> None:
+    """Implementations are classes of norms (dim): each token has mean 0 and variance 1, divided by D, afterwards."""
+    tokens = 3 * torch.randn(B, T, D) + 2
+    y = norm(D)(tokens)
+    close(y.mean(dim=-1), torch.zeros(B, T))
+    torch.testing.assert_close(y.var(dim=-1, correction=0), torch.ones(B, T), rtol=0, atol=1e-4)  # eps shows
+
+
+def sizes_follow_the_arguments(block: Callable) -> None:
+    """4D² + 4D in the attention, 2DM + M + D in the MLP of hidden width M, 4D in the two norms."""
+    for dim, hidden in ((D, HIDDEN), (HIDDEN, D)):
+        parameters = sum(p.numel() for p in block(dim, 2, hidden).parameters())
+        assert parameters == 4 * dim**2 + 4 * dim + 2 * dim * hidden + hidden + dim + 4 * dim
+
+
+def block_equals_torch(block: Callable) -> None:
+    """Implementations are classes (dim, num_heads, mlp_dim), parameters as in the package."""
+    ours = shake(block(D, HEADS, HIDDEN))
+    theirs = nn.TransformerEncoderLayer(
+        *(D, HEADS, HIDDEN), dropout=0.0, activation="gelu", layer_norm_eps=1e-6, batch_first=True, norm_first=True
+    )
+    pairs = [
+        (getattr(our_part, kind), getattr(their_part, prefix + kind))
+        for our_part, their_part, prefix in [
+            (ours.norm1, theirs.norm1, ""),
+            (ours.attn.qkv, theirs.self_attn, "in_proj_"),
+            (ours.attn.proj, theirs.self_attn.out_proj, ""),
+            (ours.norm2, theirs.norm2, ""),
+            (ours.mlp.fc1, theirs.linear1, ""),
+            (ours.mlp.fc2, theirs.linear2, ""),
+        ]
+        for kind in ("weight", "bias")
+    ]
+    with torch.no_grad():
+        for our_weight, their_weight in pairs:
+            their_weight.copy_(our_weight)
+    for scale in (1.0, 1e-3):  # in small numbers LayerNorm's eps shows
+        same_map(ours, theirs, scale * torch.randn(B, T, D), weights=pairs)
+
+
+# The whole model: implementations are classes (config)
+
+
+def vit_equals_equations_1_to_4(vit: Callable) -> None:
+    model, x = shake(vit(small_config())), images()
+    proj = model.embedding.patch_embed.proj
+    patches = F.linear(right_patchify(x, P), proj.weight.flatten(1), proj.bias)
+    z = torch.cat([model.embedding.cls_token.repeat(B, 1, 1), patches], dim=1)
+    z = z + model.embedding.positions.pos_embed  # Eq. 1
+    for block in model.encoder.blocks:
+        msa, mlp = block.attn, block.mlp
+        q, k, v = F.linear(layer_norm(z, block.norm1), msa.qkv.weight, msa.qkv.bias).split(D, dim=-1)
+        slices = [slice(i, i + D // HEADS) for i in range(0, D, D // HEADS)]
+        heads = [right_attention(q[..., cut], k[..., cut], v[..., cut])[0] for cut in slices]
+        z = F.linear(torch.cat(heads, dim=-1), msa.proj.weight, msa.proj.bias) + z  # Eq. 2
+        hidden = F.linear(layer_norm(z, block.norm2), mlp.fc1.weight, mlp.fc1.bias)
+        hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
+        z = F.linear(hidden, mlp.fc2.weight, mlp.fc2.bias) + z  # Eq. 3
+    y = layer_norm(z[:, 0], model.norm)  # Eq. 4
+    close(model.features(x), y)
+    close(model(x), F.linear(y, model.head.weight, model.head.bias))
+
+
+def mean_pooling_ignores_the_class_token(vit: Callable) -> None:
+    """With no block to mix the tokens, the features are the mean of the patches."""
+    model = shake(vit(small_config(pool="mean", depth=1)))
+    model.encoder = nn.Identity()
+    before = model(x := images())
+    with torch.no_grad():
+        model.embedding.cls_token += torch.randn(D)
+    close(model(x), before)
+    close(model.features(x), model.tokens(x)[:, 1:].mean(dim=1))
+
+
+def blocks_start_different(vit: Callable) -> None:
+    blocks = vit(small_config(depth=3)).encoder.blocks
+    starts = [torch.cat([p.flatten() for p in block.parameters() if p.ndim > 1]) for block in blocks]
+    assert len(starts) == 3
+    for one, other in itertools.combinations(starts, 2):
+        assert differ(one, other)
+
+
+def the_order_of_patches_counts(vit: Callable) -> None:
+    """Pictures whose patches have exchanged places score differently."""
+    model, x = shake(vit(small_config())), images()
+    assert differ(model(x), model(x.roll((P, P), dims=(2, 3))))
+
+
+def scores_are_no_probabilities(vit: Callable) -> None:
+    """The softmax belongs to the loss: scores may be negative, and their sum is free."""
+    scores = shake(vit(small_config()))(images())
+    assert (scores < 0).any() or differ(scores.sum(dim=-1), torch.ones(B))
+
+
+def first_loss_is_log_k(vit: Callable) -> None:
+    loss = F.cross_entropy(vit(small_config())(images()), torch.randint(K, (B,)))
+    close(loss, torch.tensor(math.log(K)))
+
+
+# Training
+
+
+def unequal_batches() -> list[tuple[Tensor, Tensor]]:
+    """Seven examples in batches of 4 and 3."""
+    x, labels = torch.randn(7, D), torch.randint(K, (7,))
+    return [(x[:4], labels[:4]), (x[4:], labels[4:])]
+
+
+def classifier() -> nn.Module:
+    return nn.Sequential(nn.Linear(D, HIDDEN), nn.GELU(), nn.Dropout(0.5), nn.Linear(HIDDEN, K))
+
+
+def epoch_equals_the_bare_loop(train_epoch: Callable) -> None:
+    """Implementations are functions (model, batches, optimizer) → mean loss."""
+    batches, ours, theirs = unequal_batches(), classifier().eval(), classifier()
+    theirs.load_state_dict(ours.state_dict())
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.1)
+    torch.manual_seed(3)
+    losses = []
+    for x, labels in batches:
+        optimizer.zero_grad()
+        losses += [F.cross_entropy(theirs(x), labels)] * len(labels)
+        losses[-1].backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+    torch.manual_seed(3)
+    loss = train_epoch(ours, batches, torch.optim.AdamW(ours.parameters(), lr=0.1))
+    assert math.isclose(loss, sum(losses).item() / 7, rel_tol=1e-5)
+    for our_parameter, their_parameter in zip(ours.parameters(), theirs.parameters(), strict=True):
+        close(our_parameter, their_parameter)
+
+
+def evaluation_counts_each_example_once(evaluate: Callable) -> None:
+    """Implementations are functions (model, batches) → something with loss and accuracy. Right: 4 of 4, then 1 of 3."""
+    model = nn.Sequential(nn.Linear(K, K), nn.Dropout(0.5))
+    with torch.no_grad():
+        model[0].weight.copy_(3 * torch.eye(K))
+        model[0].bias.zero_()
+    labels = torch.tensor([0, 1, 2, 3, 4, 6, 7])
+    x = torch.eye(K)[:7] + 0.1 * torch.rand(7, K)
+    evaluation = evaluate(model, [(x[:4], labels[:4]), (x[4:], labels[4:])])
+    assert math.isclose(evaluation.accuracy, 5 / 7)
+    assert math.isclose(evaluation.loss, F.cross_entropy(3 * x, labels).item(), rel_tol=1e-5)
+
+
+def evaluation_leaves_the_mode(evaluate: Callable) -> None:
+    for training in (True, False):
+        model = classifier().train(training)
+        evaluate(model, unequal_batches())
+        assert [module.training for module in model.modules()] == [training] * 5
+
+
+def only_matrices_decay(groups: Callable) -> None:
+    """Implementations are functions (model, weight_decay) → parameter groups."""
+    model = VisionTransformer(small_config())
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decay = [(names[id(p)], group["weight_decay"]) for group in groups(model, 0.3) for p in group["params"]]
+    assert sorted(name for name, _ in decay) == sorted(names.values()), "every parameter is there exactly once"
+    matrix = ("proj.weight", "qkv.weight", "fc1.weight", "fc2.weight", "head.weight")
+    assert dict(decay) == {name: 0.3 if name.endswith(matrix) else 0.0 for name in names.values()}
+
+
+def decay_is_decoupled(optimizer: Callable) -> None:
+    """Implementations are functions (parameter groups, lr) → optimiser. A matrix shrinks by 1 − lr·decay each step."""
+    model = nn.Linear(D, K)
+    weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
+    stepper = optimizer(parameter_groups(model, weight_decay=0.5), lr=0.1)
+    (0 * model(torch.randn(B, D)).sum()).backward()
+    stepper.step()
+    close(model.weight.detach(), 0.95 * weight)
+    close(model.bias.detach(), bias)
+
+
+def warmup_cosine_equals_formula(schedule: Callable) -> None:
+    up = [schedule(step, 20, 4) for step in range(4)]
+    down = [schedule(step, 20, 4) for step in range(4, 21)]
+    assert up == [0.25, 0.5, 0.75, 1.0]
+    torch.testing.assert_close(down, [math.cos(math.pi / 2 * i / 16) ** 2 for i in range(17)], rtol=1e-12, atol=1e-12)
+
+
+# Attention maps
+
+
+def some_weights() -> Tensor:
+    """Attention of three blocks. (L, B, h, T, T) with T = N + 1, rows sum to 1."""
+    return torch.randn(3, B, HEADS, N + 1, N + 1).mul(3).softmax(dim=-1)
+
+
+def rollout_is_a_walk(rollout: Callable) -> None:
+    """Implementations are functions (L, B, h, T, T) → (B, T, T).
+
+    Rows are shares; without mixing, every token stays what it was; and tokens that look nowhere but at token 0 keep
+    half of themselves in each of the three blocks.
+    """
+    close(rollout(some_weights()).sum(dim=-1), torch.ones(B, N + 1))
+    identity = torch.eye(N + 1).expand(B, -1, -1)
+    close(rollout(identity.expand(3, HEADS, -1, -1, -1).transpose(1, 2)), identity)
+    to_the_first = torch.zeros(3, B, HEADS, N + 1, N + 1)
+    to_the_first[..., 0] = 1
+    kept = rollout(to_the_first).diagonal(dim1=1, dim2=2)[:, 1:]
+    close(kept, torch.full((B, N), 1 / 8))
+
+
+def every_picture_has_its_own_map(patch_map: Callable) -> None:
+    """Implementations are functions ((..., T, T), grid) → (..., rows, columns), the class token's row."""
+    weights = some_weights()
+    maps = patch_map(weights, GRID)
+    for block, picture, head in itertools.product(range(3), range(B), range(HEADS)):
+        close(maps[block, picture, head].flatten(), weights[block, picture, head, 0, 1:])
