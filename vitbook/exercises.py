@@ -870,11 +870,8 @@ EXERCISES: dict[str, Exercise] = {
         last_epoch,
         "keep the best accuracy and its epoch; end at the first epoch that lies `patience` after that one.",
         lambda g: [
-            ([0.3, 0.5, 0.4, 0.45, 0.6, 0.7], 2),
-            ([0.3, 0.5, 0.4, 0.6, 0.6, 0.5, 0.9], 2),
-            ([0.1, 0.2, 0.3], 1),
-            ([0.2, 0.2, 0.5], 1),
-            (torch.rand(12, generator=g).tolist(), 3),
+            (torch.randint(6, (n,), generator=g).double().div(6).tolist(), patience)  # so that some are equal
+            for n, patience in ((5, 1), (9, 2), (12, 3), (14, 2))
         ],
         level="medium",
         mistakes={
@@ -919,7 +916,7 @@ EXERCISES: dict[str, Exercise] = {
         "normalise both, multiply, take the k largest cosines of each row, and count their labels.",
         lambda g: [
             (normal(g, m, d), normal(g, n, d), torch.randint(classes, (n,), generator=g), classes, k)
-            for m, n, d, classes, k in ((2, 7, 3, 4, 1), (3, 9, 5, 2, 3), (4, 6, 8, 5, 6))
+            for m, n, d, classes, k in ((5, 11, 3, 4, 1), (13, 19, 6, 2, 3), (8, 17, 7, 5, 6))
         ],
         level="medium",
         mistakes={
