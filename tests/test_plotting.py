@@ -178,6 +178,54 @@ def test_the_confusion_matrix_shows_counts_coloured_by_their_share_of_the_row():
     drawn(plotting.show_confusion(torch.zeros(2, 2, dtype=torch.int64), "ab"))
 
 
+def test_a_mosaic_lays_each_map_where_it_belongs():
+    maps = torch.rand(2, 3, 4, 5)
+    ax = plotting.show_mosaic(maps, title="a", rows="head", columns="block", scale="weight")
+    drawn(ax)
+    table = shown(ax)
+    assert table.shape == (2 * 5 - 1, 3 * 6 - 1)
+    for row in range(2):
+        for column in range(3):
+            assert torch.equal(table[5 * row : 5 * row + 4, 6 * column : 6 * column + 5], maps[row, column])
+    gaps = ax.images[0].get_array().mask
+    assert gaps[4].all() and gaps[:, 5].all() and gaps.sum() == table.numel() - maps.numel()
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1", "2"]
+    assert ax.get_xticks().tolist() == [2, 8, 14] and ax.get_yticks().tolist() == [1.5, 6.5]
+    assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == ("a", "head", "block")
+    (bar,) = (other for other in ax.figure.axes if other is not ax)
+    assert bar.get_ylabel() == "weight"
+
+
+def test_every_picture_has_its_own_map_beside_it():
+    pictures, maps = [PICTURE, PICTURE.flip(1), 255 - PICTURE], torch.rand(3, 2, 3)
+    axes = plotting.show_beside(pictures, maps, ["a", "b"], columns=2, scale="weight")
+    drawn(axes)
+    assert len(axes) == 6
+    for i, (picture, values) in enumerate(zip(pictures, maps, strict=True)):
+        left, right = axes[2 * i : 2 * i + 2]
+        assert torch.equal(shown(left), picture.permute(1, 2, 0)) and torch.equal(shown(right), values)
+        assert left.get_position().x1 <= right.get_position().x0
+        assert left.get_position().y0 == pytest.approx(right.get_position().y0, abs=0.05)
+    assert [ax.get_title(loc="left") for ax in axes] == ["a", "", "b", "", "", ""]
+    assert len({round(ax.get_position().y0, 3) for ax in axes[::2]}) == 2
+    (bar,) = (ax for ax in axes[0].figure.axes if ax not in axes)
+    assert bar.get_xlabel() == "weight"
+
+
+def test_each_head_is_a_point_over_its_block():
+    ours, theirs = torch.rand(4, 3), torch.rand(2, 5)
+    ax = plotting.show_heads({"ours": ours, "theirs": theirs}, ylabel="distance (px)", lines={"uniform": 0.5})
+    drawn(ax)
+    for points, heads in zip(ax.collections, (ours, theirs), strict=True):
+        places = torch.as_tensor(np.asarray(points.get_offsets()))
+        torch.testing.assert_close(places[:, 1].float(), heads.flatten())
+        blocks = torch.arange(len(heads)).repeat_interleave(heads.shape[1])
+        assert torch.equal(places[:, 0].round().long(), blocks)
+    assert ax.lines[0].get_ydata() == [0.5, 0.5]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours", "theirs", "uniform"]
+    assert len({points.get_paths()[0].vertices.shape for points in ax.collections}) == 2, "told apart in grey too"
+
+
 PICTURES = dict(pictures=[PICTURE] * 3), dict(pictures=[PICTURE] * 4, titles=["a"], columns=2)
 TABLE = {
     plotting.show_matrix: (
@@ -202,6 +250,20 @@ TABLE = {
     plotting.show_spread: (
         dict(groups={"a": [[1, 2], [3]]}, x=[1, 2], xlabel="b", ylabel="c"),
         dict(groups={"d": [[1, 3], [3]]}, x=[1, 3], xlabel="e", ylabel="f"),
+    ),
+    plotting.show_mosaic: (
+        dict(maps=MATRIX.expand(2, 3, 2, 3)),
+        dict(maps=1 - MATRIX.expand(2, 3, 2, 3), title="a", rows="b", columns="c")
+        | dict(limits=(-1.0, 2.0), colours="gray", scale="d"),
+    ),
+    plotting.show_beside: (
+        dict(pictures=[PICTURE] * 3, maps=[MATRIX] * 3),
+        dict(pictures=[255 - PICTURE] * 3, maps=[1 - MATRIX] * 3, titles=["a"], columns=2)
+        | dict(limits=(-1.0, 2.0), scale="b"),
+    ),
+    plotting.show_heads: (
+        dict(values={"a": MATRIX}, ylabel="b"),
+        dict(values={"a": MATRIX, "c": 1 - MATRIX}, ylabel="d", lines={"e": 0.3}),
     ),
     plotting.show_confusion: (dict(counts=COUNTS, class_names="abc"), dict(counts=COUNTS.T, class_names="def")),
 }
@@ -252,6 +314,10 @@ def test_what_does_not_fit_is_named(call, message):
         (lambda: plotting.show_patch_grid(PICTURE, 5), "8×12 is not divisible by patch size 5"),
         (lambda: plotting.show_patch_grid(PICTURE, 4, highlight=6), "one of 6 patches, got 6"),
         (lambda: plotting.show_pictures([]), "at least one"),
+        (lambda: plotting.show_mosaic(torch.ones(2, 3, 4)), r"\(rows, columns, r, c\), got \(2, 3, 4\)"),
+        (lambda: plotting.show_beside([PICTURE] * 2, [MATRIX]), "one map, got 2 pictures and 1 maps"),
+        (lambda: plotting.show_beside([], []), "one map, got 0 pictures"),
+        (lambda: plotting.show_heads({"a": torch.ones(3)}, ylabel="b"), r"a must have shape \(L, h\), got \(3,\)"),
         (lambda: plotting.show_picture(PICTURE.long()), "uint8.*float.*int64"),
     ],
 )

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook import embedding, encoder, heads, multihead, patches, self_attention, training, transformer, vit  # noqa: F401
+from vitbook import attention_maps, embedding, encoder, heads, multihead, patches, self_attention  # noqa: F401
+from vitbook import training, transformer, vit  # noqa: F401
 from vitbook import mistakes as wrong
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.checker import Exercise, Wrong, judge
@@ -191,7 +192,7 @@ def running_mean(start: Tensor, weights: Tensor, beta: float) -> Tensor:
     return mean
 
 
-def last_epoch(accuracies: list[float], patience: int) -> int:
+def last_epoch(accuracies: Tensor, patience: int) -> int:
     """The epoch after which a training with this patience ends."""
     best = 0
     for epoch in range(1, len(accuracies)):
@@ -870,18 +871,16 @@ EXERCISES: dict[str, Exercise] = {
         last_epoch,
         "keep the best accuracy and its epoch; end at the first epoch that lies `patience` after that one.",
         lambda g: [
-            (torch.randint(6, (n,), generator=g).double().div(6).tolist(), patience)  # so that some are equal
+            (torch.randint(6, (n,), generator=g).double() / 6, patience)  # so that some are equal
             for n, patience in ((5, 1), (9, 2), (12, 3), (14, 2))
         ],
         level="medium",
         mistakes={
             "You take an equal accuracy for a better one.": (
-                lambda accuracies, patience: last_epoch([a + 1e-6 * i for i, a in enumerate(accuracies)], patience)
+                lambda accuracies, patience: last_epoch(accuracies + 1e-6 * torch.arange(len(accuracies)), patience)
             ),
             "You wait one epoch too long.": lambda accuracies, patience: last_epoch(accuracies, patience + 1),
-            "You name the best epoch, not the last.": (
-                lambda accuracies, patience: 1 + max(range(len(accuracies)), key=lambda i: accuracies[i])
-            ),
+            "You name the best epoch, not the last.": (lambda accuracies, patience: 1 + int(accuracies.argmax())),
         },
     ),
     "engine.accumulate": Exercise(
@@ -901,6 +900,80 @@ EXERCISES: dict[str, Exercise] = {
                 lambda w, x, y, parts: gradient_in_parts(w, x, y, parts) * len(y)
             ),
         },
+    ),
+    # chapters/13_attention_maps
+    "attention_maps.predict": Exercise(
+        3 / 4, "after one block the class token is half patch; in the second it keeps half of that, and takes a half."
+    ),
+    "attention_maps.rollout": Exercise(
+        attention_maps.rollout,
+        "mean over heads, not pictures; each query's row sums to 1; the later block stands on the left.",
+        lambda g: [
+            (normal(g, blocks, b, h, t, t).softmax(dim=-1),)
+            for blocks, b, h, t in ((2, 3, 4, 5), (3, 2, 3, 6), (4, 1, 2, 3))
+        ],
+    ),
+    "attention_maps.lengths": Exercise(
+        lambda weights, values, w_o: (
+            weights * (values @ w_o.unflatten(0, (values.shape[1], -1))).norm(dim=-1)[:, :, None]
+        ),
+        "multiply each head's values with its own strip of W_O; the length of a key's vector scales that key's column.",
+        lambda g: [
+            (normal(g, b, h, t, t).softmax(dim=-1), normal(g, b, h, t, d), normal(g, h * d, h * d))
+            for b, h, t, d in ((2, 3, 5, 4), (1, 2, 4, 3), (3, 4, 6, 2))
+        ],
+    ),
+    # chapters/14_attention_distance
+    "attention_distance.predict": Exercise(
+        128 / 9, "list the distances from each of the three patches to all three; the mean of nine numbers."
+    ),
+    "attention_distance.distance": Exercise(
+        lambda weights, rows, columns, patch_size: attention_maps.attention_distance(
+            weights[None], (rows, columns), patch_size
+        )[0],
+        "leave out row and column 0, divide each row by its sum, weight the pixels between centres, then take means.",
+        lambda g: [
+            (normal(g, b, h, 1 + rows * columns, 1 + rows * columns).softmax(dim=-1), rows, columns, patch_size)
+            for b, h, rows, columns, patch_size in ((2, 3, 2, 3, 4), (1, 2, 3, 4, 16), (3, 4, 4, 2, 5))
+        ],
+    ),
+    "attention_distance.entropy": Exercise(
+        lambda weights: attention_maps.attention_entropy(weights[None])[0],
+        "the sum over keys, with 0 · ln 0 = 0; then the mean over queries and pictures.",
+        lambda g: [
+            (normal(g, b, h, t, t).masked_fill(~some_mask(g, t, t), -torch.inf).softmax(dim=-1),)
+            for b, h, t in ((2, 3, 5), (1, 2, 7), (3, 4, 6))
+        ],
+    ),
+    "attention_distance.lens": Exercise(
+        lambda z, norm, head, k: head(norm(z[:, :, 1:])).softmax(dim=-1)[..., k],
+        "leave out the class token, then norm, head and softmax over classes, for all tokens and depths at once.",
+        lambda g: [
+            (normal(g, depth, b, t, d), *filled(g, lambda d=d, k=k: nn.Sequential(nn.LayerNorm(d), nn.Linear(d, k))), 2)
+            for depth, b, t, d, k in ((3, 2, 5, 12, 4), (4, 1, 6, 8, 5))
+        ],
+    ),
+    # chapters/15_pretrained
+    "pretrained.numbers": Exercise(
+        86_567_656 + 769 * (21_843 - 1_000), "only the head differs: 768 weights and a bias for each class."
+    ),
+    "pretrained.out": Exercise(
+        lambda kernel: kernel.flatten(0, 1).T,
+        "the first two axes, head and column of the head, are the inputs; torch has outputs first.",
+        lambda g: [(normal(g, h, d, h * d),) for h, d in ((3, 4), (2, 5), (5, 3))],
+    ),
+    "pretrained.qkv": Exercise(
+        lambda query, key, value: torch.cat([kernel.flatten(1).T for kernel in (query, key, value)]),
+        "each kernel becomes its own block of rows, turned over: all of query, then all of key, then all of value.",
+        lambda g: [tuple(normal(g, h * d, h, d) for _ in range(3)) for h, d in ((3, 4), (2, 5), (5, 3))],
+    ),
+    "pretrained.fold": Exercise(
+        lambda weight, bias, mean, std: bias - torch.einsum("dcpq,c->d", weight, mean / std),
+        "the sum of weight · (x − mean)/std falls into a part with x and a part without, which the bias can take in.",
+        lambda g: [
+            (normal(g, d, c, p, p), normal(g, d), normal(g, c).abs(), normal(g, c).abs() + 0.5)
+            for d, c, p in ((5, 3, 4), (7, 1, 2), (4, 2, 3))
+        ],
     ),
     # chapters/16_fine_tuning
     "fine_tuning.tokens": Exercise(

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import torch
+import torch.nn.functional as F
 from IPython import get_ipython
 from matplotlib import patheffects
 from matplotlib.axes import Axes
@@ -268,4 +269,90 @@ def show_confusion(counts: Tensor, class_names: Sequence[str], ax: Axes | None =
             if count:
                 ax.text(j, i, count, ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
     label_ticks(ax, class_names, class_names)
+    return ax
+
+
+def show_mosaic(
+    maps: Tensor,
+    ax: Axes | None = None,
+    *,
+    title: str = "",
+    rows: str = "",
+    columns: str = "",
+    limits: tuple[float, float] = (0.0, 1.0),
+    colours: str = ATTENTION_MAP,
+    scale: str = "",
+) -> Axes:
+    """Many small maps in one table, on one colour scale, which `scale` names. (rows, columns, r, c) → Axes.
+
+    rows, columns: what the rows and columns of the table count, from 0.
+    """
+    if maps.ndim != 4:
+        raise ValueError(f"maps must have shape (rows, columns, r, c), got {tuple(maps.shape)}")
+    down, across, high, wide = maps.shape
+    tiles = F.pad(maps.detach().float().cpu(), (0, 1, 0, 1), value=torch.nan)  # a thin gap, which stays white
+    table = tiles.transpose(1, 2).reshape(down * (high + 1), across * (wide + 1))[:-1, :-1]
+    if ax is None:
+        ax = plt.subplots(figsize=(WIDTH, 0.85 * WIDTH * len(table) / table.shape[1] + 0.6))[1]
+    image = ax.imshow(table.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1])
+    ax.set_xticks([column * (wide + 1) + (wide - 1) / 2 for column in range(across)], range(across))
+    ax.set_yticks([row * (high + 1) + (high - 1) / 2 for row in range(down)], range(down))
+    ax.set(title=title, xlabel=columns, ylabel=rows)
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    ax.figure.colorbar(image, ax=ax, shrink=0.8, label=scale)
+    return ax
+
+
+def show_beside(
+    pictures: Sequence[Tensor] | Tensor,
+    maps: Sequence[Tensor] | Tensor,
+    titles: Sequence[str] = (),
+    *,
+    columns: int = 4,
+    limits: tuple[float, float] = (0.0, 1.0),
+    scale: str = "",
+) -> list[Axes]:
+    """Each picture with its own map to the right of it, on one colour scale, which `scale` names.
+
+    pictures: (C, H, W) as in `show_picture`; maps: (rows, columns), patch for patch; columns: of such pairs. Returns
+    the Axes in turns: a picture's, its map's, the next picture's. Raises ValueError where the numbers differ.
+    """
+    if len(pictures) != len(maps) or not len(pictures):
+        raise ValueError(f"each picture needs one map, got {len(pictures)} pictures and {len(maps)} maps")
+    columns = min(columns, len(pictures))
+    rows = -(-len(pictures) // columns)
+    size = (WIDTH, rows * (0.42 * WIDTH / columns + 0.25) + 0.5)
+    figure, axes = plt.subplots(rows, 2 * columns, figsize=size, squeeze=False)
+    for ax in axes.flat[2 * len(pictures) :]:
+        figure.delaxes(ax)
+    axes = list(axes.flat[: 2 * len(pictures)])
+    for i, (picture, values) in enumerate(zip(pictures, maps, strict=True)):
+        left, right = axes[2 * i], axes[2 * i + 1]
+        show_picture(picture, left)
+        show_matrix(values, right, decimals=None, limits=limits).set(xticks=[], yticks=[])
+        if i < len(titles):
+            left.set_title(titles[i], loc="left", fontsize=8)  # over both
+    figure.colorbar(axes[1].images[0], ax=axes, location="bottom", shrink=0.5, aspect=40, label=scale)
+    return axes
+
+
+def show_heads(
+    values: dict[str, Tensor], ax: Axes | None = None, *, ylabel: str, lines: dict[str, float] | None = None
+) -> Axes:
+    """One point for each head over the depth of its block; named sets of heads, each (L, h), side by side.
+
+    lines: values to compare with, by name, drawn across.
+    """
+    ax = ax or plt.subplots()[1]
+    for i, (name, heads) in enumerate(values.items()):
+        if heads.ndim != 2:
+            raise ValueError(f"{name} must have shape (L, h), got {tuple(heads.shape)}")
+        depth = torch.arange(len(heads))[:, None] + 0.16 * (i - (len(values) - 1) / 2)
+        ax.scatter(depth.expand_as(heads), heads.detach().cpu(), s=36, marker="o^sD"[i % 4], alpha=0.8, label=name)
+    for (name, value), style in zip((lines or {}).items(), (":", "--", "-."), strict=False):
+        ax.axhline(value, color="0.4", linestyle=style, linewidth=1.2, label=name)
+    blocks = max(len(heads) for heads in values.values())
+    ax.set(xlabel="block", ylabel=ylabel, xticks=range(blocks))
+    ax.legend(fontsize=9)
     return ax
