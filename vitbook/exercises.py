@@ -13,8 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook import attention_maps, embedding, encoder, heads, multihead, patches, self_attention  # noqa: F401
-from vitbook import training, transformer, vit  # noqa: F401
+from vitbook import (  # noqa: F401  # noqa: F401
+    attention_maps,
+    embedding,
+    encoder,
+    heads,
+    multihead,
+    patches,
+    self_attention,
+    training,
+    transformer,
+    vit,
+)
 from vitbook import mistakes as wrong
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.checker import Exercise, Wrong, judge
