@@ -227,6 +227,19 @@ def gradient_in_parts(w: Tensor, x: Tensor, y: Tensor, parts: int) -> Tensor:
     return 2 * x.T @ (x @ w - y) / len(y)
 
 
+def with_mistakes(made: tuple, images: Tensor, model: vit.VisionTransformer) -> Tensor:
+    """What a model computes whose parts make the mistakes, on the same weights. The model is changed."""
+    classes = [wrong.as_class(wrong.MISTAKES[mistake.__name__]) for mistake in made]
+    for module in list(model.modules()):
+        if variants := tuple(variant for right, variant in classes if right is type(module)):
+            module.__class__ = type("Mistaken", variants, {})
+    return model(images)
+
+
+def order_gap(block: nn.Module, x: Tensor, order: Tensor) -> Tensor:
+    return (block(x[:, order]) - block(x)[:, order]).abs().max()
+
+
 EXERCISES: dict[str, Exercise] = {
     # chapters/01_attention
     "attention.weights": Exercise(
@@ -1031,6 +1044,64 @@ EXERCISES: dict[str, Exercise] = {
             "The test features are standardised by themselves: a single picture has no deviation.": (
                 lambda train, test: (test - test.mean(dim=0)) / test.std(dim=0)
             ),
+        },
+    ),
+    # chapters/19_mistakes
+    "mistakes.count": Exercise(
+        (10 * 0.9 + 0.5) / 11,
+        "each of the eleven batches has one vote: ten say 0.9, the last says 15/30.",
+        level="easy",
+        mistakes={
+            "That counts pictures, as one should; asked for is what the mean of the batches says.": 915 / 1030,
+            "There are eleven batches, not ten.": (10 * 0.9 + 0.5) / 10,
+            "That leaves the last batch out.": 0.9,
+        },
+    ),
+    "mistakes.order": Exercise(
+        order_gap,
+        "permute, then the block; the block, then permute; the largest absolute difference of the two.",
+        lambda g: [
+            (filled(g, build), normal(g, b, t, d), torch.randperm(t, generator=g))
+            for build, b, t, d in (
+                (lambda: encoder.EncoderBlock(12, 3, 20), 2, 6, 12),
+                (lambda: wrong.ViewWithoutTranspose(10, 2), 3, 8, 10),
+                (lambda: wrong.MergedWithoutTranspose(8, 4), 4, 7, 8),
+            )
+        ],
+        mistakes={
+            "You permute what goes in, and leave what comes out of the other call as it is.": (
+                lambda block, x, order: (block(x[:, order]) - block(x)).abs().max()
+            ),
+            "You undo the order by the order itself; what undoes it is order.argsort().": (
+                lambda block, x, order: (block(x[:, order])[:, order] - block(x)).abs().max()
+            ),
+            "You take the mean of the differences; asked for is the largest.": (
+                lambda block, x, order: (block(x[:, order]) - block(x)[:, order]).abs().mean()
+            ),
+        },
+    ),
+    "mistakes.repair": Exercise(
+        lambda images, model: model(images),
+        "ask diagnose(SmallViT(VisionTransformer(small)), (3, 8, 12), 5), mend what it names, and compare the block "
+        "with Equations 2 and 3 line by line. The last two are named here.",
+        lambda g: [
+            (normal(g, 2, 3, 8, 12), filled(g, lambda: vit.VisionTransformer(SMALL_VIT))),
+            (normal(g, 3, 3, 8, 12), filled(g, lambda: vit.VisionTransformer(SMALL_VIT))),
+        ],
+        gradients=True,
+        level="hard",
+        kind="repair",
+        mistakes={
+            made: variant
+            for made, variant in together(
+                with_mistakes,
+                wrong.view_without_permute,
+                wrong.DropoutForgetsThePositions,
+                wrong.ScaledByTheWholeWidth,
+                wrong.MergedWithoutTranspose,
+                wrong.GeluTwice,
+            ).items()
+            if not isinstance(made, tuple) or len(made) == 2
         },
     ),
 }
