@@ -29,6 +29,7 @@ from vitbook import mistakes as wrong
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.checker import Exercise, Wrong, judge
 from vitbook.diagnosis import diagnose  # noqa: F401
+from vitbook.heads import neighbour_votes, soft_argmax
 from vitbook.names import unknown
 
 
@@ -1045,6 +1046,27 @@ EXERCISES: dict[str, Exercise] = {
                 lambda train, test: (test - test.mean(dim=0)) / test.std(dim=0)
             ),
         },
+    ),
+    # chapters/18_heads
+    "heads.iou": Exercise(
+        3 / 5, "columns are enough: how many have both squares in common, and how many does either of them cover?"
+    ),
+    "heads.soft_argmax": Exercise(
+        soft_argmax,
+        "softmax over all cells of a map together; cell j has its centre at (j + ½) · cell − ½; x goes with columns.",
+        lambda g: [(normal(g, 2, 3, 4, 6), 2.0), (3 * normal(g, 3, 1, 7, 5), 6.0), (normal(g, 1, 2, 3, 9), 1.0)],
+    ),
+    "heads.votes": Exercise(
+        neighbour_votes,
+        "divide features by their lengths first; and where two neighbours have one class, add their votes.",
+        lambda g: [
+            (normal(g, m, d), normal(g, n, d) * normal(g, n, 1).exp(), torch.randint(c, (n,), generator=g), c, k, tau)
+            for m, n, d, c, k, tau in ((3, 20, 4, 2, 7, 0.5), (5, 30, 6, 3, 10, 0.07))
+        ],
+    ),
+    "heads.floor": Exercise(
+        math.log(2 * math.pi * math.e * (3 / 2) ** 2),
+        "−ln p of the Gaussian's density has the mean ln(2πσ²) + 1; a cell's probability is density times area.",
     ),
     # chapters/19_mistakes
     "mistakes.count": Exercise(
