@@ -42,7 +42,7 @@ def test_a_run_is_tested_and_kept(tmp_path):
 def test_an_ablation_changes_one_thing_at_a_time(tmp_path, capsys):
     unpack(SMALL_SETS["cifar10"], tmp_path / "cifar-10-batches-bin")
     recipe = runs.run_of(config=Path("cifar10_quick"))
-    some = ["the whole recipe", "no warm-up"]
+    some = ["the whole recipe", "no crop, no flip"]
     for change, (train, vit) in record_ablation.CHANGES.items():
         changed = replace(recipe, train=replace(recipe.train, **train), vit=replace(recipe.vit, **vit))
         assert (changed == recipe) == (change == "the whole recipe"), change
@@ -52,5 +52,5 @@ def test_an_ablation_changes_one_thing_at_a_time(tmp_path, capsys):
         for name in small
     ]
     assert [record["change"] for record in records] == some
-    assert records[0]["config"]["warmup"] > records[1]["config"]["warmup"] == 0
+    assert records[0]["config"]["crop"] > records[1]["config"]["crop"] == 0
     assert records[0]["train_loss"] != records[1]["train_loss"]
