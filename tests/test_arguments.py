@@ -11,6 +11,7 @@ from properties import GRID, HEADS, HEIGHT, HIDDEN, WIDTH, B, C, D, N, P, S, T, 
 from vitbook import (
     attention,
     augment,
+    distillation,
     embedding,
     encoder,
     multihead,
@@ -131,6 +132,35 @@ TABLE = {
         images(),
     ),
     vit.create_vit: (dict(name="vit_digits"), dict(name="vit_fashion"), torch.randn(B, 1, 8, 8)),
+    distillation.DistilledEmbedding: (
+        dict(patch_embed=PATCHES, image_size=(HEIGHT, WIDTH), dim=D),
+        dict(patch_embed=patches.PatchEmbedding(2, C, D), image_size=(4, 4), dim=24, positions="none", dropout=0.5),
+        images(),
+    ),
+    distillation.DistilledVisionTransformer: (
+        dict(config=check.small_config()),
+        dict(config=check.small_config(depth=3), patch_embed=patches.HybridEmbedding(STEM, 6, 2, D, 2)),
+        images(),
+    ),
+    distillation.soft_distillation_loss: (
+        dict(scores=torch.randn(B, 3), labels=torch.tensor([0, 2]), teacher_scores=torch.randn(B, 3)),
+        dict(scores=torch.randn(B, 3), labels=torch.tensor([1, 2]), teacher_scores=torch.randn(B, 3))
+        | dict(temperature=2.0, weight=0.5),
+    ),
+    distillation.hard_distillation_loss: (
+        dict(scores=torch.randn(B, 3), labels=torch.tensor([0, 2]), teacher_scores=torch.eye(3)[:B]),
+        dict(scores=torch.randn(B, 3), labels=torch.tensor([1, 2]), teacher_scores=torch.eye(3)[1:]),
+    ),
+    distillation.token_distillation_loss: (
+        dict(class_scores=torch.randn(B, 3), distillation_scores=torch.randn(B, 3))
+        | dict(labels=torch.tensor([0, 2]), teacher_scores=torch.eye(3)[:B]),
+        dict(class_scores=torch.randn(B, 3), distillation_scores=torch.randn(B, 3))
+        | dict(labels=torch.tensor([1, 2]), teacher_scores=torch.eye(3)[1:]),
+    ),
+    distillation.late_fusion: (
+        dict(class_scores=torch.randn(B, 3), distillation_scores=torch.randn(B, 3)),
+        dict(class_scores=torch.randn(B, 3), distillation_scores=torch.randn(B, 3)),
+    ),
     names.unknown: (dict(kind="cat", name="cat", known=["cap"]), dict(kind="dog", name="dog", known=["car"])),
     augment.random_affine: (
         dict(images=images(), degrees=0.0, shift=0.0, scale=0.0),
@@ -179,7 +209,8 @@ def test_the_table_is_complete():
     }
     public = set()
     for name in (
-        "attention self_attention multihead transformer patches embedding encoder vit augment training names"
+        "attention self_attention multihead transformer patches embedding encoder vit distillation augment training "
+        "names"
     ).split():
         module = importlib.import_module(f"vitbook.{name}")
         own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]

@@ -36,6 +36,7 @@ def test_any_positions_go_with_and_without_a_class_token(positions, class_token)
     module, x = check.shake(embedding(positions=positions, class_token=class_token)), images()
     z = module(x)
     assert z.shape == (B, N + class_token, D)
+    assert len(module.prefix_tokens) == class_token
     close((z - module.positions())[:, int(class_token) :], module.patch_embed(x))
 
 

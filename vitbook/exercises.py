@@ -29,6 +29,7 @@ from vitbook import mistakes as wrong
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.checker import Exercise, Wrong, judge
 from vitbook.diagnosis import diagnose  # noqa: F401
+from vitbook.distillation import soft_distillation_loss, token_distillation_loss
 from vitbook.heads import neighbour_votes, soft_argmax
 from vitbook.names import unknown
 
@@ -239,6 +240,41 @@ def with_mistakes(made: tuple, images: Tensor, model: vit.VisionTransformer) -> 
 
 def order_gap(block: nn.Module, x: Tensor, order: Tensor) -> Tensor:
     return (block(x[:, order]) - block(x)[:, order]).abs().max()
+
+
+def some_distillation(generator: torch.Generator, batch: int, num_classes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A student's scores (B, K), labels (B,) and a teacher's scores (B, K)."""
+    scores, teacher_scores = 2 * normal(generator, 2, batch, num_classes)
+    return scores, torch.randint(num_classes, (batch,), generator=generator), teacher_scores
+
+
+def gradient_of_soft_distillation(scores: Tensor, *others) -> Tensor:
+    """∂ `soft_distillation_loss` / ∂ scores. (B, K)."""
+    scores = scores.requires_grad_()
+    return torch.autograd.grad(soft_distillation_loss(scores, *others), scores)[0]
+
+
+def convolution_matrix(kernel: Tensor, length: int) -> Tensor:
+    """The matrix of a one-dimensional convolution with zeros beyond the ends. (K,), K odd → (length, length)."""
+    units = torch.eye(length, dtype=kernel.dtype).unsqueeze(1)
+    return F.conv1d(units, kernel.view(1, 1, -1), padding=len(kernel) // 2)[:, 0].T
+
+
+def first_of_each_class(labels: Tensor, share: float) -> Tensor:
+    """Indices, in order, of the first pictures of each class: a share of them, and one at least. (N,) → (n,)."""
+    chosen = []
+    for label in labels.unique():
+        members = (labels == label).nonzero().flatten()
+        chosen.append(members[: max(1, round(share * len(members)))])
+    return torch.cat(chosen).sort().values
+
+
+def receptive_field(kernels: Tensor, strides: Tensor) -> int:
+    """How many pixels in a row one output of a stack of convolutions sees. (L,), (L,) → a number."""
+    size, step = 1, 1
+    for kernel, stride in zip(kernels.tolist(), strides.tolist(), strict=True):
+        size, step = size + (kernel - 1) * step, step * stride
+    return size
 
 
 EXERCISES: dict[str, Exercise] = {
@@ -925,6 +961,27 @@ EXERCISES: dict[str, Exercise] = {
             ),
         },
     ),
+    # chapters/12_data
+    "data.shifts": Exercise(1 / 16, "of the 4 moves to the side that differ by less than a patch, one is a whole one."),
+    "data.matrix": Exercise(
+        convolution_matrix,
+        "row i holds the kernel with its middle on the diagonal; what would stick out at either end is cut off.",
+        lambda g: [(normal(g, k), n) for k, n in ((3, 5), (5, 7), (1, 4))],
+    ),
+    "data.share": Exercise(
+        first_of_each_class,
+        "go through the classes one by one; of each, take round(share · its pictures), and one at least; then sort.",
+        lambda g: [
+            (torch.randint(k, (n,), generator=g), share) for k, n, share in ((3, 40, 0.2), (5, 31, 0.05), (4, 25, 1.0))
+        ],
+    ),
+    "data.reach": Exercise(
+        receptive_field,
+        "a kernel of k adds k − 1 steps; a step is as many pixels as the strides before it, multiplied together.",
+        lambda g: [
+            (2 * torch.randint(1, 4, (n,), generator=g) + 1, torch.randint(1, 4, (n,), generator=g)) for n in (5, 3, 8)
+        ],
+    ),
     # chapters/13_attention_maps
     "attention_maps.predict": Exercise(
         3 / 4, "after one block the class token is half patch; in the second it keeps half of that, and takes a half."
@@ -1046,6 +1103,29 @@ EXERCISES: dict[str, Exercise] = {
                 lambda train, test: (test - test.mean(dim=0)) / test.std(dim=0)
             ),
         },
+    ),
+    # chapters/17_distillation
+    "distillation.parameters": Exercise(
+        2 * 1024 + 1024 * 100 + 100, "a token, its position, and a second head with its bias: what size is each?"
+    ),
+    "distillation.soft": Exercise(
+        soft_distillation_loss,
+        "sum over classes, average over pictures; both sides of the divergence at temperature τ, then times τ².",
+        lambda g: [
+            (*some_distillation(g, b, k), tau, share) for b, k, tau, share in ((4, 3, 3.0, 0.1), (2, 7, 1.5, 0.8))
+        ],
+    ),
+    "distillation.token": Exercise(
+        token_distillation_loss,
+        "each head hears one voice alone, each voice has weight ½, and the teacher's voice is a class.",
+        lambda g: [(normal(g, b, k), *some_distillation(g, b, k)) for b, k in ((4, 3), (5, 7))],
+    ),
+    "distillation.gradient": Exercise(
+        gradient_of_soft_distillation,
+        "(1 − λ) times softmax minus one-hot, plus λτ times softmax minus softmax at temperature τ, all divided by B.",
+        lambda g: [
+            (*some_distillation(g, b, k), tau, share) for b, k, tau, share in ((3, 4, 2.0, 0.3), (5, 2, 0.7, 0.6))
+        ],
     ),
     # chapters/18_heads
     "heads.iou": Exercise(

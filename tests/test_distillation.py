@@ -1,0 +1,397 @@
+"""Two tokens and two heads by hand; the losses by closed forms, which turn the usual mistakes away."""
+
+import math
+from dataclasses import replace
+
+import properties as check
+import pytest
+import torch
+import torch.nn.functional as F
+from properties import GRID, HEIGHT, WIDTH, B, C, D, K, N, P, close, differ, images, small_config
+from torch import Tensor
+
+from vitbook.data import digits
+from vitbook.distillation import (
+    DistilledEmbedding,
+    DistilledVisionTransformer,
+    hard_distillation_loss,
+    late_fusion,
+    soft_distillation_loss,
+    token_distillation_loss,
+)
+from vitbook.embedding import POSITIONS, resize_positions
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem
+from vitbook.vit import CONFIGS
+
+both_precisions = pytest.mark.usefixtures("precision")
+
+
+def distilled(**changes) -> DistilledVisionTransformer:
+    return check.shake(DistilledVisionTransformer(small_config(**changes)))
+
+
+def some_scores(batch: int = 4, num_classes: int = 3) -> tuple[Tensor, Tensor, Tensor]:
+    """A student's scores, labels and a teacher's scores, in float64."""
+    scores, teacher = 2 * torch.randn(2, batch, num_classes, dtype=torch.float64)
+    return scores, torch.randint(num_classes, (batch,)), teacher
+
+
+# The model
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("vit_ti_16", 5_910_800), ("vit_s_16", 22_436_432), ("vit_b_16", 87_338_192)]
+)
+def test_the_number_of_parameters_is_deits(name, count):
+    with torch.device("meta"):
+        model = DistilledVisionTransformer(CONFIGS[name])
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+def test_the_state_is_that_of_deits_checkpoints_but_for_three_prefixes():
+    """Names and shapes of facebookresearch/deit's deit_tiny_distilled_patch16_224."""
+    with torch.device("meta"):
+        state = DistilledVisionTransformer(CONFIGS["vit_ti_16"]).state_dict()
+    theirs = {
+        name.removeprefix("embedding.").removeprefix("positions.").removeprefix("encoder."): tuple(value.shape)
+        for name, value in state.items()
+    }
+    linear = {"attn.qkv": (576, 192), "attn.proj": (192, 192), "mlp.fc1": (768, 192), "mlp.fc2": (192, 768)}
+    layers = linear | {"norm1": (192,), "norm2": (192,)}
+    expected = {"cls_token": (1, 1, 192), "dist_token": (1, 1, 192), "pos_embed": (1, 198, 192)}
+    outside = {"patch_embed.proj": (192, 3, 16, 16), "norm": (192,), "head": (1000, 192), "head_dist": (1000, 192)}
+    for name, shape in (
+        outside | {f"blocks.{i}.{name}": shape for i in range(12) for name, shape in layers.items()}
+    ).items():
+        expected |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    assert theirs == expected
+
+
+@both_precisions
+def test_the_model_is_its_equations():
+    model, x = distilled(), images()
+    tokens = [model.embedding.cls_token, model.embedding.dist_token]
+    z = torch.cat([token.repeat(B, 1, 1) for token in tokens] + [model.embedding.patch_embed(x)], dim=1)
+    z = model.encoder(z + model.embedding.positions.pos_embed)
+    y, y_dist = (check.layer_norm(z[:, token], model.norm) for token in (0, 1))
+    class_scores, distillation_scores = model.both_heads(x)
+    close(class_scores, y @ model.head.weight.T + model.head.bias)
+    close(distillation_scores, y_dist @ model.head_dist.weight.T + model.head_dist.bias)
+    close(model(x), (class_scores + distillation_scores) / 2)
+    close(model.features(x), (y + y_dist) / 2)
+    assert model.tokens(x).shape == (B, N + 2, D) and model(x).shape == (B, K)
+
+
+def test_what_it_returns_does_not_depend_on_the_mode():
+    model, x = distilled(), images()
+    assert torch.equal(model.train()(x), model.eval()(x))
+    assert torch.equal(torch.stack(model.train().both_heads(x)), torch.stack(model.eval().both_heads(x)))
+
+
+def test_each_head_has_its_own_weights_and_hears_both_tokens():
+    model, x = distilled(), images()
+    before = torch.stack(model.both_heads(x))
+    with torch.no_grad():
+        model.head_dist.bias += 1
+    after = torch.stack(model.both_heads(x))
+    assert torch.equal(after[0], before[0]) and differ(after[1], before[1])
+    for token in model.embedding.prefix_tokens:
+        with torch.no_grad():
+            token += torch.randn(D)
+        before, after = after, torch.stack(model.both_heads(x))
+        assert differ(after[0], before[0]) and differ(after[1], before[1])
+
+
+def test_the_label_reaches_one_head_and_the_teacher_the_other():
+    model, x = distilled(), images()
+    labels, teacher = torch.tensor([1, 4]), torch.randn(B, K)
+    token_distillation_loss(*model.both_heads(x), labels, teacher).backward()
+    idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 1e-8]
+    assert idle == []
+    (from_label,) = torch.autograd.grad(F.cross_entropy(model.both_heads(x)[0], labels) / 2, model.head.bias)
+    choice = teacher.argmax(dim=-1)
+    (from_teacher,) = torch.autograd.grad(F.cross_entropy(model.both_heads(x)[1], choice) / 2, model.head_dist.bias)
+    close(model.head.bias.grad, from_label)
+    close(model.head_dist.bias.grad, from_teacher)
+
+
+def test_it_starts_as_documented_and_the_two_tokens_start_apart():
+    model = DistilledVisionTransformer(CONFIGS["vit_cifar"])
+    assert not any(p.any() for head in (model.head, model.head_dist) for p in head.parameters())
+    assert model.embedding.dist_token.std().item() == pytest.approx(0.02, rel=0.2)
+    assert model.embedding.positions.pos_embed.std().item() == pytest.approx(0.02, rel=0.05)
+    scores, labels = model(torch.randn(B, 3, 32, 32)), torch.randint(10, (B,))
+    close(F.cross_entropy(scores, labels), torch.tensor(math.log(10)))
+    for positions in POSITIONS:
+        z = DistilledVisionTransformer(small_config(positions=positions)).embedding(images())
+        assert differ(z[:, 0], z[:, 1])
+
+
+def test_initialise_draws_both_heads_anew_and_keeps_the_parameters():
+    model = distilled()
+    parameters = list(model.parameters())
+    model.initialise()
+    assert not any(p.any() for head in (model.head, model.head_dist) for p in head.parameters())
+    assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_it_can_be_resized_with_any_positions(positions):
+    model = distilled(positions=positions)
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    model.resize((12, 20))
+    assert model(torch.randn(B, C, 12, 20)).shape == (B, K)
+    kept = [name for name, p in model.named_parameters() if torch.equal(p, before[name][: len(p)])]
+    assert set(before) - set(kept) <= {name for name in before if "positions" in name}
+    if positions == "learned":
+        name = "embedding.positions.pos_embed"
+        close(model.get_parameter(name), resize_positions(before[name], GRID, (3, 5), num_prefix_tokens=2))
+        assert torch.equal(model.get_parameter(name)[:, :2], before[name][:, :2])
+
+
+def test_no_classes_leave_the_features():
+    model, x = distilled(num_classes=0), images()
+    assert torch.equal(torch.stack(model.both_heads(x)), model.tokens(x)[:, :2].transpose(0, 1))
+    close(model(x), model.features(x))
+
+
+def test_a_hybrid_and_dropout_go_with_it():
+    hybrid = HybridEmbedding(conv_stem(C, (6,)), 6, 2, D, patch_size=2)
+    model = DistilledVisionTransformer(small_config(dropout=0.3), patch_embed=hybrid)
+    check.shake(model)
+    assert model.embedding.patch_embed is hybrid and differ(model(x := images()), model(x))
+    module = DistilledEmbedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D, dropout=1.0)
+    assert not module(images()).any()
+
+
+def test_only_a_class_token_goes_with_a_distillation_token():
+    for changes in (dict(pool="mean"), dict(pool="mean", class_token=False)):
+        with pytest.raises(ValueError, match="pool 'class', got 'mean'"):
+            distilled(**changes)
+
+
+def test_a_teacher_that_contradicts_the_labels_is_learned_by_its_head_alone():
+    data = digits()
+    x, labels = data.normalise(data.train.images[:12]), data.train.labels[:12]
+    teacher = F.one_hot((labels + 1) % 10, 10).float()
+    model = DistilledVisionTransformer(replace(CONFIGS["vit_digits"], depth=2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for _ in range(120):
+        loss = token_distillation_loss(*model.both_heads(x), labels, teacher)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.01
+    class_scores, distillation_scores = model.both_heads(x)
+    assert torch.equal(class_scores.argmax(dim=-1), labels)
+    assert torch.equal(distillation_scores.argmax(dim=-1), (labels + 1) % 10)
+
+
+# The losses
+
+
+def two_classes_by_hand(loss) -> None:
+    """σ(a) is the student's probability of class 0, σ(b/τ) the teacher's at temperature τ."""
+    a, b, tau, share = 0.7, -1.1, 2.0, 0.3
+    scores, teacher = (torch.tensor([[x, 0.0]], dtype=torch.float64) for x in (a, b))
+    p, t = 1 / (1 + math.exp(-a / tau)), 1 / (1 + math.exp(-b / tau))
+    divergence = t * math.log(t / p) + (1 - t) * math.log((1 - t) / (1 - p))
+    expected = (1 - share) * math.log(1 + math.exp(-a)) + share * tau**2 * divergence
+    assert loss(scores, torch.tensor([0]), teacher, tau, share).item() == pytest.approx(expected, rel=1e-12)
+
+
+def gradient_is_the_difference_of_probabilities(loss) -> None:
+    """∂/∂Z_s = (1 − λ)(ψ(Z_s) − e_y)/B + λτ(ψ(Z_s/τ) − ψ(Z_t/τ))/B."""
+    scores, labels, teacher = some_scores()
+    scores.requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(scores, labels, teacher, 2.5, 0.4), scores)
+    one_hot = F.one_hot(labels, 3)
+    expected = 0.6 * (scores.softmax(-1) - one_hot)
+    expected = expected + 0.4 * 2.5 * ((scores / 2.5).softmax(-1) - (teacher / 2.5).softmax(-1))
+    close(gradient, expected.detach() / 4)
+
+
+def hot_gradient_matches_the_scores(loss) -> None:
+    """Hinton et al. 2015, Eqs. 3 and 4: as τ → ∞, λ((Z_s − mean) − (Z_t − mean))/(B·K)."""
+    scores, labels, teacher = some_scores()
+    scores.requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(scores, labels, teacher, 1e4, 1.0), scores)
+    gap = (scores - teacher).detach()
+    torch.testing.assert_close(gradient, (gap - gap.mean(dim=1, keepdim=True)) / (4 * 3), rtol=1e-2, atol=1e-4)
+
+
+def the_teacher_gets_no_gradient(loss) -> None:
+    scores, labels, teacher = (x.requires_grad_(x.is_floating_point()) for x in some_scores())
+    loss(scores, labels, teacher, 2.0, 0.5).backward()
+    assert scores.grad.any() and teacher.grad is None
+
+
+def soft(count=len, squared=True, tempered=True, swapped=False, reversed_=False, detached=True, second_ce=False):
+    """The loss with one of the usual mistakes in it."""
+
+    def loss(scores, labels, teacher, temperature, weight):
+        teacher = teacher.detach() if detached else teacher
+        s = (scores / temperature).log_softmax(-1)
+        t = (teacher / (temperature if tempered else 1.0)).log_softmax(-1)
+        divergence = F.kl_div(*((t, s) if reversed_ else (s, t)), reduction="sum", log_target=True) / count(scores)
+        if second_ce:
+            divergence = F.cross_entropy(scores / temperature, t.exp())
+        weight = 1 - weight if swapped else weight
+        return (1 - weight) * F.cross_entropy(scores, labels) + weight * divergence * (temperature**2 if squared else 1)
+
+    return loss
+
+
+WRONG = {
+    "divided by B·K": soft(count=Tensor.numel),
+    "summed over the batch": soft(count=lambda scores: 1),
+    "without τ²": soft(squared=False),
+    "the teacher at τ = 1": soft(tempered=False),
+    "λ and 1 − λ exchanged": soft(swapped=True),
+    "the divergence the other way round": soft(reversed_=True),
+    "cross-entropy for the divergence": soft(second_ce=True),
+    "a teacher that learns": soft(detached=False),
+}
+REJECTED_BY = {  # what each test of the loss must turn away
+    two_classes_by_hand: {*WRONG} - {"summed over the batch", "a teacher that learns"},
+    gradient_is_the_difference_of_probabilities: {*WRONG}
+    - {"cross-entropy for the divergence", "a teacher that learns"},
+    hot_gradient_matches_the_scores: {
+        *("divided by B·K", "summed over the batch", "without τ²", "the teacher at τ = 1", "λ and 1 − λ exchanged")
+    },
+    the_teacher_gets_no_gradient: {"a teacher that learns"},
+}
+
+
+@pytest.mark.parametrize("test", REJECTED_BY, ids=lambda test: test.__name__)
+def test_soft_distillation(test):
+    test(soft_distillation_loss)
+    for name in REJECTED_BY[test]:
+        with pytest.raises(AssertionError):
+            test(WRONG[name])
+            pytest.fail(f"{name} passed")
+
+
+def test_the_defaults_are_the_papers():
+    s, y, t = some_scores()
+    close(soft_distillation_loss(s, y, t), soft_distillation_loss(s, y, t, temperature=3.0, weight=0.1))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_at_the_ends_one_term_is_left(temperature):
+    s, y, t = some_scores()
+    close(soft_distillation_loss(s, y, t, temperature, weight=0.0), F.cross_entropy(s, y))
+    close(soft_distillation_loss(s, y, s + 5, temperature, weight=1.0), torch.zeros((), dtype=torch.float64))
+    entropy = torch.special.entr(t.softmax(-1)).sum(-1).mean()
+    close(soft_distillation_loss(s, y, t, 1.0, weight=1.0), F.cross_entropy(s, t.softmax(-1)) - entropy)
+
+
+def test_the_authors_code_has_a_divergence_k_times_smaller():
+    s, y, t = some_scores(batch=5, num_classes=7)
+    theirs = F.kl_div(s.log_softmax(1), t.log_softmax(1), reduction="sum", log_target=True) / s.numel()
+    close(soft_distillation_loss(s, y, t, 1.0, weight=1.0), 7 * theirs)
+
+
+def test_hard_distillation_by_hand():
+    """Student e^Z = (1, 2, 5) and (3, 3, 2), labels 0 and 1, the teacher says 2 and 1."""
+    scores = torch.tensor([[1.0, 2.0, 5.0], [3.0, 3.0, 2.0]], dtype=torch.float64).log()
+    labels, teacher = torch.tensor([0, 1]), torch.tensor([[0.0, 1.0, 1.5], [0.2, 0.3, -4.0]], dtype=torch.float64)
+    from_labels = (math.log(8 / 1) + math.log(8 / 3)) / 2
+    from_teacher = (math.log(8 / 5) + math.log(8 / 3)) / 2
+    expected = torch.tensor((from_labels + from_teacher) / 2, dtype=torch.float64)
+    close(hard_distillation_loss(scores, labels, teacher), expected)
+
+
+def test_hard_distillation_with_a_token_by_hand():
+    """Each head hears one voice: exchanging heads, or voices, changes the loss."""
+    one, two = (torch.tensor([row], dtype=torch.float64).log() for row in ([1.0, 2.0, 5.0], [4.0, 3.0, 1.0]))
+    labels, teacher = torch.tensor([1]), torch.tensor([[3.0, 1.0, 2.0]], dtype=torch.float64)
+    expected = torch.tensor((math.log(8 / 2) + math.log(8 / 4)) / 2, dtype=torch.float64)
+    close(token_distillation_loss(one, two, labels, teacher), expected)
+    assert differ(token_distillation_loss(two, one, labels, teacher), expected)
+
+
+def test_hard_distillation_is_that_with_one_head_for_both_voices():
+    s, y, t = some_scores()
+    close(hard_distillation_loss(s, y, t), token_distillation_loss(s, s, y, t))
+
+
+def test_hard_distillation_hears_the_choice_alone():
+    s, y, t = some_scores()
+    close(hard_distillation_loss(s, y, 3 * t + 1), hard_distillation_loss(s, y, t))
+    close(hard_distillation_loss(s, y, F.one_hot(y, 3).double()), F.cross_entropy(s, y))
+
+
+@pytest.mark.parametrize("loss", [hard_distillation_loss, lambda s, y, t: token_distillation_loss(s, s, y, t)])
+def test_a_choice_has_no_gradient(loss):
+    scores, labels, teacher = (x.requires_grad_(x.is_floating_point()) for x in some_scores())
+    loss(scores, labels, teacher).backward()
+    assert scores.grad.any() and teacher.grad is None
+
+
+@both_precisions
+@pytest.mark.parametrize(
+    "loss", [soft_distillation_loss, hard_distillation_loss, lambda s, y, t: token_distillation_loss(s, -s, y, t)]
+)
+def test_the_loss_of_a_batch_is_the_mean_over_its_pictures(loss):
+    s, y, t = torch.randn(5, K), torch.randint(K, (5,)), torch.randn(5, K)
+    close(loss(s, y, t), torch.stack([loss(s[i : i + 1], y[i : i + 1], t[i : i + 1]) for i in range(5)]).mean())
+
+
+def test_late_fusion_is_a_mean_of_probabilities_and_not_of_scores():
+    sure, doubtful = torch.tensor([[9.0, 0.0, 0.0]]), torch.tensor([[-15.0, 0.0, -1.0]])
+    fused = late_fusion(sure, doubtful)
+    close(fused, (sure.exp() / sure.exp().sum() + doubtful.exp() / doubtful.exp().sum()) / 2)
+    close(fused.sum(dim=-1), torch.ones(1))
+    assert fused.argmax() == 0 and (sure + doubtful).argmax() == 1
+
+
+SCORES, LABELS = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+EVERY_LOSS = {
+    "soft": soft_distillation_loss,
+    "hard": hard_distillation_loss,
+    "token": lambda scores, labels, teacher: token_distillation_loss(scores, scores, labels, teacher),
+}
+
+
+@pytest.mark.parametrize("loss", EVERY_LOSS.values(), ids=EVERY_LOSS)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((SCORES[0], LABELS, SCORES), r"scores must have shape \(B, K\).* got \(3,\)"),
+        ((SCORES[:0], LABELS[:0], SCORES[:0]), r"scores must have shape \(B, K\).* got \(0, 3\)"),
+        (
+            (SCORES, LABELS[:3], SCORES),
+            r"labels must be int64 of shape \(B,\) = \(4,\), got torch.int64 of shape \(3,\)",
+        ),
+        ((SCORES, LABELS.float(), SCORES), r"labels must be int64.* got torch.float32 of shape \(4,\)"),
+        ((SCORES, F.one_hot(LABELS), SCORES), r"labels must be int64.* shape \(4, 3\)"),
+        ((SCORES, LABELS + 1, SCORES), r"labels must lie in 0 … K − 1 = 2, got 1 … 3"),
+        ((SCORES, LABELS - 1, SCORES), r"labels must lie in 0 … K − 1 = 2, got -1 … 1"),
+        ((SCORES, LABELS, SCORES[:3]), r"teacher_scores must have shape \(B, K\) = \(4, 3\), got \(3, 3\)"),
+        ((SCORES, LABELS, SCORES[:, :2]), r"teacher_scores must have shape .* got \(4, 2\)"),
+        ((SCORES, LABELS, LABELS), r"teacher_scores must have shape .* got \(4,\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(loss, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        loss(*arguments)
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf])
+def test_temperatures_are_positive(temperature):
+    with pytest.raises(ValueError, match=f"temperature must be a number above 0, got {temperature}"):
+        soft_distillation_loss(SCORES, LABELS, SCORES, temperature=temperature)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, math.nan])
+def test_weights_are_shares(weight):
+    with pytest.raises(ValueError, match=f"weight must lie in 0 … 1, got {weight}"):
+        soft_distillation_loss(SCORES, LABELS, SCORES, weight=weight)
+
+
+def test_heads_of_different_shapes_are_named():
+    with pytest.raises(ValueError, match=r"distillation_scores must have shape .* = \(4, 3\), got \(4, 2\)"):
+        token_distillation_loss(SCORES, SCORES[:, :2], LABELS, SCORES)
+    with pytest.raises(ValueError, match=r"distillation_scores must have shape .* = \(4, 3\), got \(3, 3\)"):
+        late_fusion(SCORES, SCORES[:3])
