@@ -931,8 +931,8 @@ EXERCISES: dict[str, Exercise] = {
         last_epoch,
         "keep the best accuracy and its epoch; end at the first epoch that lies `patience` after that one.",
         lambda g: [
-            (torch.randint(6, (n,), generator=g).double() / 6, patience)  # so that some are equal
-            for n, patience in ((5, 1), (9, 2), (12, 3), (14, 2))
+            (torch.randint(4, (n,), generator=g).double() / 4, patience)  # so that some are equal
+            for n, patience in ((n, 1 + n % 4) for n in range(9, 40))
         ],
         level="medium",
         mistakes={
@@ -962,11 +962,21 @@ EXERCISES: dict[str, Exercise] = {
         },
     ),
     # chapters/12_data
-    "data.shifts": Exercise(1 / 16, "of the 4 moves to the side that differ by less than a patch, one is a whole one."),
+    "data.shifts": Exercise(
+        1 / 16,
+        "of the 4 moves to the side that differ by less than a patch, one is a whole one.",
+        level="easy",
+        mistakes={"That counts the moves along one axis; there are two.": 1 / 4},
+    ),
     "data.matrix": Exercise(
         convolution_matrix,
         "row i holds the kernel with its middle on the diagonal; what would stick out at either end is cut off.",
         lambda g: [(normal(g, k), n) for k, n in ((3, 5), (5, 7), (1, 4))],
+        mistakes={
+            "Your kernel is turned round: each row holds it as it is.": (
+                lambda kernel, n: convolution_matrix(kernel.flip(0), n)
+            ),
+        },
     ),
     "data.share": Exercise(
         first_of_each_class,
@@ -984,7 +994,14 @@ EXERCISES: dict[str, Exercise] = {
     ),
     # chapters/13_attention_maps
     "attention_maps.predict": Exercise(
-        3 / 4, "after one block the class token is half patch; in the second it keeps half of that, and takes a half."
+        3 / 4,
+        "after one block the class token is half patch; in the second it keeps half of that, and takes a half.",
+        level="easy",
+        mistakes={
+            "That is after the first block.": 1 / 2,
+            "Without the residual the class token would be all patch; half of it stays in each block.": 1.0,
+            "That is what is left of the class token itself.": 1 / 4,
+        },
     ),
     "attention_maps.rollout": Exercise(
         attention_maps.rollout,
@@ -993,6 +1010,13 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, blocks, b, h, t, t).softmax(dim=-1),)
             for blocks, b, h, t in ((2, 3, 4, 5), (3, 2, 3, 6), (4, 1, 2, 3))
         ],
+        mistakes={
+            wrong.rollout_without_the_identity: wrong.rollout_without_the_identity,
+            wrong.rollout_normalised_over_the_queries: wrong.rollout_normalised_over_the_queries,
+            "Your blocks are multiplied in the wrong order: the later one stands on the left.": (
+                lambda weights: attention_maps.rollout(weights.flip(0))
+            ),
+        },
     ),
     "attention_maps.lengths": Exercise(
         lambda weights, values, w_o: (
@@ -1003,10 +1027,19 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, b, h, t, t).softmax(dim=-1), normal(g, b, h, t, d), normal(g, h * d, h * d))
             for b, h, t, d in ((2, 3, 5, 4), (1, 2, 4, 3), (3, 4, 6, 2))
         ],
+        mistakes={
+            "Those are the weights alone.": lambda weights, values, w_o: weights,
+            "You measure the values before W_O; what counts is what it makes of them.": (
+                lambda weights, values, w_o: weights * values.norm(dim=-1)[:, :, None]
+            ),
+        },
     ),
     # chapters/14_attention_distance
     "attention_distance.predict": Exercise(
-        128 / 9, "list the distances from each of the three patches to all three; the mean of nine numbers."
+        128 / 9,
+        "list the distances from each of the three patches to all three; the mean of nine numbers.",
+        level="easy",
+        mistakes={"A patch's distance to itself is 0, and counts.": 128 / 6},
     ),
     "attention_distance.distance": Exercise(
         lambda weights, rows, columns, patch_size: attention_maps.attention_distance(
@@ -1017,6 +1050,20 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, b, h, 1 + rows * columns, 1 + rows * columns).softmax(dim=-1), rows, columns, patch_size)
             for b, h, rows, columns, patch_size in ((2, 3, 2, 3, 4), (1, 2, 3, 4, 16), (3, 4, 4, 2, 5))
         ],
+        mistakes={
+            "Your distances are in patches: multiply with the patch's side.": (
+                lambda weights, rows, columns, patch_size: attention_maps.attention_distance(
+                    weights[None], (rows, columns), 1
+                )[0]
+            ),
+            "Your rows no longer sum to 1 once the class token is left out.": (
+                lambda weights, rows, columns, patch_size: (
+                    (weights[..., 1:, 1:] * attention_maps.patch_distances((rows, columns), patch_size).to(weights))
+                    .sum(dim=-1)
+                    .mean(dim=(0, 2))
+                )
+            ),
+        },
     ),
     "attention_distance.entropy": Exercise(
         lambda weights: attention_maps.attention_entropy(weights[None])[0],
@@ -1025,6 +1072,17 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, b, h, t, t).masked_fill(~some_mask(g, t, t), -torch.inf).softmax(dim=-1),)
             for b, h, t in ((2, 3, 5), (1, 2, 7), (3, 4, 6))
         ],
+        mistakes={
+            "That is in bits: take the natural logarithm.": (
+                lambda weights: attention_maps.attention_entropy(weights[None])[0] / math.log(2)
+            ),
+            "Your sign is turned: an entropy is never negative.": (
+                lambda weights: -attention_maps.attention_entropy(weights[None])[0]
+            ),
+            "You add up over the queries: take their mean.": (
+                lambda weights: attention_maps.attention_entropy(weights[None])[0] * weights.shape[-1]
+            ),
+        },
     ),
     "attention_distance.lens": Exercise(
         lambda z, norm, head, k: head(norm(z[:, :, 1:])).softmax(dim=-1)[..., k],
@@ -1033,20 +1091,43 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, depth, b, t, d), *filled(g, lambda d=d, k=k: nn.Sequential(nn.LayerNorm(d), nn.Linear(d, k))), 2)
             for depth, b, t, d, k in ((3, 2, 5, 12, 4), (4, 1, 6, 8, 5))
         ],
+        mistakes={
+            "Your tokens go to the head without the last LayerNorm.": (
+                lambda z, norm, head, k: head(z[:, :, 1:]).softmax(dim=-1)[..., k]
+            ),
+            "Those are scores, not probabilities.": lambda z, norm, head, k: head(norm(z[:, :, 1:]))[..., k],
+        },
     ),
     # chapters/15_pretrained
     "pretrained.numbers": Exercise(
-        86_567_656 + 769 * (21_843 - 1_000), "only the head differs: 768 weights and a bias for each class."
+        86_567_656 + 769 * (21_843 - 1_000),
+        "only the head differs: 768 weights and a bias for each class.",
+        level="easy",
+        mistakes={
+            "You keep the old head's thousand classes too.": 86_567_656 + 769 * 21_843,
+            "The bias of the head is missing.": 86_567_656 + 768 * (21_843 - 1_000),
+        },
     ),
     "pretrained.out": Exercise(
         lambda kernel: kernel.flatten(0, 1).T,
         "the first two axes, head and column of the head, are the inputs; torch has outputs first.",
         lambda g: [(normal(g, h, d, h * d),) for h, d in ((3, 4), (2, 5), (5, 3))],
+        mistakes={
+            "Your matrix is not turned over: torch has outputs first.": lambda kernel: kernel.flatten(0, 1),
+        },
     ),
     "pretrained.qkv": Exercise(
         lambda query, key, value: torch.cat([kernel.flatten(1).T for kernel in (query, key, value)]),
         "each kernel becomes its own block of rows, turned over: all of query, then all of key, then all of value.",
         lambda g: [tuple(normal(g, h * d, h, d) for _ in range(3)) for h, d in ((3, 4), (2, 5), (5, 3))],
+        mistakes={
+            "Your kernels are not turned over: torch has outputs first.": (
+                lambda query, key, value: torch.cat([kernel.flatten(1) for kernel in (query, key, value)])
+            ),
+            "The order is query, key, value.": (
+                lambda query, key, value: torch.cat([kernel.flatten(1).T for kernel in (key, query, value)])
+            ),
+        },
     ),
     "pretrained.fold": Exercise(
         lambda weight, bias, mean, std: bias - torch.einsum("dcpq,c->d", weight, mean / std),
@@ -1055,6 +1136,14 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, d, c, p, p), normal(g, d), normal(g, c).abs(), normal(g, c).abs() + 0.5)
             for d, c, p in ((5, 3, 4), (7, 1, 2), (4, 2, 3))
         ],
+        mistakes={
+            "You add what has to be taken away.": (
+                lambda weight, bias, mean, std: bias + torch.einsum("dcpq,c->d", weight, mean / std)
+            ),
+            "You do not divide by the deviation.": (
+                lambda weight, bias, mean, std: bias - torch.einsum("dcpq,c->d", weight, mean)
+            ),
+        },
     ),
     # chapters/16_fine_tuning
     "fine_tuning.tokens": Exercise(
@@ -1106,7 +1195,13 @@ EXERCISES: dict[str, Exercise] = {
     ),
     # chapters/17_distillation
     "distillation.parameters": Exercise(
-        2 * 1024 + 1024 * 100 + 100, "a token, its position, and a second head with its bias: what size is each?"
+        2 * 1024 + 1024 * 100 + 100,
+        "a token, its position, and a second head with its bias: what size is each?",
+        level="easy",
+        mistakes={
+            "The second head's bias is missing.": 2 * 1024 + 1024 * 100,
+            "The position of the new token is missing.": 1024 + 1024 * 100 + 100,
+        },
     ),
     "distillation.soft": Exercise(
         soft_distillation_loss,
@@ -1114,11 +1209,32 @@ EXERCISES: dict[str, Exercise] = {
         lambda g: [
             (*some_distillation(g, b, k), tau, share) for b, k, tau, share in ((4, 3, 3.0, 0.1), (2, 7, 1.5, 0.8))
         ],
+        mistakes={
+            "τ² is missing before the divergence.": (
+                lambda *given: (
+                    (1 - given[-1]) * soft_distillation_loss(*given[:-1], 0.0)
+                    + given[-1] * soft_distillation_loss(*given[:-1], 1.0) / given[-2] ** 2
+                )
+            ),
+            "Your λ and 1 − λ are exchanged.": lambda *given: soft_distillation_loss(*given[:-1], 1 - given[-1]),
+            "Your divergence is a mean over all numbers, classes too: sum over the classes.": (
+                lambda *given: (
+                    (1 - given[-1]) * soft_distillation_loss(*given[:-1], 0.0)
+                    + given[-1] * soft_distillation_loss(*given[:-1], 1.0) / given[0].shape[-1]
+                )
+            ),
+        },
     ),
     "distillation.token": Exercise(
         token_distillation_loss,
         "each head hears one voice alone, each voice has weight ½, and the teacher's voice is a class.",
         lambda g: [(normal(g, b, k), *some_distillation(g, b, k)) for b, k in ((4, 3), (5, 7))],
+        mistakes={
+            "You exchange the two heads: the label is the class head's.": (
+                lambda first, second, *given: token_distillation_loss(second, first, *given)
+            ),
+            "Each voice has weight ½.": lambda *given: 2 * token_distillation_loss(*given),
+        },
     ),
     "distillation.gradient": Exercise(
         gradient_of_soft_distillation,
@@ -1126,15 +1242,27 @@ EXERCISES: dict[str, Exercise] = {
         lambda g: [
             (*some_distillation(g, b, k), tau, share) for b, k, tau, share in ((3, 4, 2.0, 0.3), (5, 2, 0.7, 0.6))
         ],
+        mistakes={
+            "Your gradient is that of the sum over pictures, not of their mean.": (
+                lambda *given: gradient_of_soft_distillation(*given) * len(given[0])
+            ),
+            "Your sign is turned.": lambda *given: -gradient_of_soft_distillation(*given),
+        },
     ),
     # chapters/18_heads
     "heads.iou": Exercise(
-        3 / 5, "columns are enough: how many have both squares in common, and how many does either of them cover?"
+        3 / 5,
+        "columns are enough: how many have both squares in common, and how many does either of them cover?",
+        level="easy",
     ),
     "heads.soft_argmax": Exercise(
         soft_argmax,
         "softmax over all cells of a map together; cell j has its centre at (j + ½) · cell − ½; x goes with columns.",
         lambda g: [(normal(g, 2, 3, 4, 6), 2.0), (3 * normal(g, 3, 1, 7, 5), 6.0), (normal(g, 1, 2, 3, 9), 1.0)],
+        mistakes={
+            "x and y are exchanged: x goes with columns.": lambda heatmaps, cell: soft_argmax(heatmaps, cell).flip(-1),
+            "Your places are in cells: one is `cell` pixels wide.": lambda heatmaps, cell: soft_argmax(heatmaps, 1.0),
+        },
     ),
     "heads.votes": Exercise(
         neighbour_votes,
@@ -1143,6 +1271,13 @@ EXERCISES: dict[str, Exercise] = {
             (normal(g, m, d), normal(g, n, d) * normal(g, n, 1).exp(), torch.randint(c, (n,), generator=g), c, k, tau)
             for m, n, d, c, k, tau in ((3, 20, 4, 2, 7, 0.5), (5, 30, 6, 3, 10, 0.07))
         ],
+        mistakes={
+            "All your votes weigh alike; nearer ones weigh more.": (
+                lambda queries, bank, labels, num_classes, k, tau: neighbour_votes(
+                    queries, bank, labels, num_classes, k, math.inf
+                )
+            ),
+        },
     ),
     "heads.floor": Exercise(
         math.log(2 * math.pi * math.e * (3 / 2) ** 2),
