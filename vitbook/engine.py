@@ -38,14 +38,8 @@ from vitbook.data import Dataset, Split, normalise
 from vitbook.training import evaluate, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
-SHARES = (
-    "warmup",
-    "label_smoothing",
-    "erasing",
-    "patch_dropout",
-    "full_patches",
-    "ema",
-)  # settings that are less than 1
+# settings that are less than 1
+SHARES = ("warmup", "label_smoothing", "erasing", "patch_dropout", "full_patches", "ema")
 ORDER, STEP = 0, 1  # what random numbers are for, so that those of an epoch and of a step do not repeat each other
 
 

@@ -248,6 +248,13 @@ def some_distillation(generator: torch.Generator, batch: int, num_classes: int) 
     return scores, torch.randint(num_classes, (batch,), generator=generator), teacher_scores
 
 
+def weakened_distillation(divisor: float, *given) -> Tensor:
+    """The soft loss with its divergence divided by a number that does not belong there."""
+    *tensors, share = given
+    label, teacher = (soft_distillation_loss(*tensors, extreme) for extreme in (0.0, 1.0))
+    return (1 - share) * label + share * teacher / divisor
+
+
 def gradient_of_soft_distillation(scores: Tensor, *others) -> Tensor:
     """∂ `soft_distillation_loss` / ∂ scores. (B, K)."""
     scores = scores.requires_grad_()
@@ -1210,18 +1217,10 @@ EXERCISES: dict[str, Exercise] = {
             (*some_distillation(g, b, k), tau, share) for b, k, tau, share in ((4, 3, 3.0, 0.1), (2, 7, 1.5, 0.8))
         ],
         mistakes={
-            "τ² is missing before the divergence.": (
-                lambda *given: (
-                    (1 - given[-1]) * soft_distillation_loss(*given[:-1], 0.0)
-                    + given[-1] * soft_distillation_loss(*given[:-1], 1.0) / given[-2] ** 2
-                )
-            ),
+            "τ² is missing before the divergence.": (lambda *given: weakened_distillation(given[-2] ** 2, *given)),
             "Your λ and 1 − λ are exchanged.": lambda *given: soft_distillation_loss(*given[:-1], 1 - given[-1]),
             "Your divergence is a mean over all numbers, classes too: sum over the classes.": (
-                lambda *given: (
-                    (1 - given[-1]) * soft_distillation_loss(*given[:-1], 0.0)
-                    + given[-1] * soft_distillation_loss(*given[:-1], 1.0) / given[0].shape[-1]
-                )
+                lambda *given: weakened_distillation(given[0].shape[-1], *given)
             ),
         },
     ),

@@ -545,7 +545,7 @@ def every_batch_weighs_alike(model, batches):
     instead_of=rollout,
     symptom="The deeper the model, the more alike the rows: every token seems to have seen the same.",
     cause="Your rollout multiplies attention alone. Half of each token comes down the residual connection: ½W + ½I.",
-    where="08_encoder.ipynb#what-happens-without-the-residual",
+    where="13_attention_maps.ipynb#through-all-blocks-rollout",
     caught_by=(properties.rollout_is_a_walk,),
 )
 def rollout_without_the_identity(weights):
@@ -556,7 +556,7 @@ def rollout_without_the_identity(weights):
     instead_of=rollout,
     symptom="The rows of the rollout do not sum to 1, so they are no shares.",
     cause="You normalise over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1.",
-    where="03_self_attention.ipynb#what-comes-out",
+    where="13_attention_maps.ipynb#through-all-blocks-rollout",
     caught_by=(properties.rollout_is_a_walk,),
 )
 def rollout_normalised_over_the_queries(weights):
@@ -571,7 +571,7 @@ def rollout_normalised_over_the_queries(weights):
     instead_of=patch_map,
     symptom="In a row of pictures, all attention maps are the same.",
     cause="Your figure takes the map of the batch's first picture for all of them.",
-    where="09_vit.ipynb#one-picture-does-not-touch-another",
+    where="13_attention_maps.ipynb#sixteen-pictures",
     caught_by=(properties.every_picture_has_its_own_map,),
 )
 def one_map_for_every_picture(weights, grid):
