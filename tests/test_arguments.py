@@ -89,6 +89,7 @@ TABLE = {
         images(),
     ),
     patches.conv_stem: (dict(channels=C, widths=(5,)), dict(channels=1, widths=(5, 6)), images()),
+    patches.stem_stride: (dict(widths=(5, 6)), dict(widths=(5, 5))),
     patches.grid_size: (dict(image_size=(8, 12), patch_size=4), dict(image_size=(12, 8), patch_size=2)),
     embedding.ImageEmbedding: (
         dict(patch_embed=PATCHES, image_size=(HEIGHT, WIDTH), dim=D),

@@ -6,7 +6,7 @@ import torch
 from properties import HEIGHT, WIDTH, B, C, D, N, P, close, images, same_map
 from torch import nn
 
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, patchify, unpatchify
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, patchify, stem_stride, unpatchify
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -78,8 +78,11 @@ def test_with_patch_size_1_each_place_of_the_map_is_a_token():
     close(tokens[:, 1 * WIDTH // 2 + 4], embedding.patch_embed.proj(place[..., None, None]).flatten(1))
 
 
-@pytest.mark.parametrize(("widths", "stride"), [((6,), 2), ((5, 7), 4), ((4, 5, 6), 8)])
-def test_each_convolution_of_the_stem_halves_the_picture(widths, stride):
+@pytest.mark.parametrize(
+    ("widths", "stride"), [((6,), 2), ((5, 7), 4), ((4, 5, 6), 8), ((5, 5), 2), ((4, 4, 6, 6, 6), 4), ((C, 4, 3), 8)]
+)
+def test_the_stem_halves_the_picture_where_its_width_changes(widths, stride):
+    assert stem_stride(widths) == stride
     features = conv_stem(C, widths)(torch.randn(B, C, 16, 24))
     assert features.shape == (B, widths[-1], 16 // stride, 24 // stride)
     assert (features >= 0).all()

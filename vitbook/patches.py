@@ -4,6 +4,8 @@ H is always height and W width. A picture is cut row by row, left to right, into
 a patch the numbers run channel, row, column: (C, P, P) flattened, the order of a convolution's weight.
 """
 
+from itertools import groupby
+
 from einops import rearrange
 from torch import Tensor, nn
 
@@ -82,16 +84,24 @@ class HybridEmbedding(nn.Module):
 
 
 def conv_stem(channels: int, widths: tuple[int, ...]) -> nn.Sequential:
-    """A small CNN for `HybridEmbedding`: one 3×3 convolution of stride 2 for each width, so s = 2^len(widths).
+    """A small CNN for `HybridEmbedding`: one 3×3 convolution for each width. (B, C, H, W) → (B, widths[-1], H/s, W/s).
 
-    (B, C, H, W) → (B, widths[-1], H/s, W/s). Differs: the paper's hybrid uses a modified ResNet-50; this is the stem of
-    Xiao et al. 2021, "Early Convolutions Help Transformers See Better", small enough to train in a page.
+    The first convolution and each that changes the width have stride 2, the others 1: `stem_stride` is s. Differs: the
+    paper's hybrid uses a modified ResNet-50; this is the stem of Xiao et al. 2021, "Early Convolutions Help
+    Transformers See Better", small enough to train in a page.
     """
     layers: list[nn.Module] = []
-    for inputs, outputs in zip((channels, *widths), widths, strict=False):
-        convolution = nn.Conv2d(inputs, outputs, kernel_size=3, stride=2, padding=1, bias=False)
+    for index, outputs in enumerate(widths):
+        inputs = widths[index - 1] if index else channels
+        stride = 1 if index and inputs == outputs else 2
+        convolution = nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=False)
         layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
     return nn.Sequential(*layers)
+
+
+def stem_stride(widths: tuple[int, ...]) -> int:
+    """How many pixels one place of a `conv_stem`'s map spans along each axis: 2 to the power of its halvings."""
+    return 2 ** len(list(groupby(widths)))
 
 
 def grid_size(image_size: tuple[int, int], patch_size: int) -> tuple[int, int]:

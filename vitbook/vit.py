@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.names import unknown
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, stem_stride
 
 POOLS = ("class", "mean")
 
@@ -25,7 +25,7 @@ class ViTConfig:
     depth: int = 12  # L, the number of blocks
     num_heads: int = 12  # h, each D/h wide
     mlp_dim: int = 3072  # hidden width of the MLP, 4D in the paper
-    stem: tuple[int, ...] = ()  # widths of a convolutional stem under the patches: a hybrid; none in the plain model
+    stem: tuple[int, ...] = ()  # widths of a `conv_stem` under the patches: the hybrid; none in the plain model
     pool: str = "class"  # what the head sees: the class token, or the mean of the patches
     class_token: bool = True  # whether there is one
     positions: str = "learned"  # a key of vitbook.embedding.POSITIONS
@@ -45,8 +45,8 @@ class ViTConfig:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if any(width < 1 for width in self.stem):
             raise ValueError(f"stem must be widths of at least 1, got {self.stem}")
-        if self.patch_size % 2 ** len(self.stem):
-            raise ValueError(f"a stem of {len(self.stem)} halvings does not divide patch_size {self.patch_size}")
+        if self.patch_size % stem_stride(self.stem):
+            raise ValueError(f"a stem of stride {stem_stride(self.stem)} does not divide patch_size {self.patch_size}")
         if self.num_classes < 0:
             raise ValueError(f"num_classes must be 0 or more, got {self.num_classes}")
         if self.dim % self.num_heads:
@@ -138,8 +138,7 @@ def make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
     """The linear patch embedding; or, where the config has a stem, that of the stem's map."""
     if not config.stem:
         return PatchEmbedding(config.patch_size, config.channels, config.dim)
-    stride = 2 ** len(config.stem)
-    stem = conv_stem(config.channels, config.stem)
+    stem, stride = conv_stem(config.channels, config.stem), stem_stride(config.stem)
     return HybridEmbedding(stem, config.stem[-1], stride, config.dim, config.patch_size // stride)
 
 
