@@ -268,7 +268,7 @@ def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
 def test_recipes_are_runs(capsys):
     main(["recipes"])
     listed = capsys.readouterr().out
-    assert list(runs.RECIPES) == ["cifar10_64_epochs", "cifar10_gpu", "cifar10_quick"]
+    assert list(runs.RECIPES) == ["cifar10_gpu", "cifar10_hour", "cifar10_quick"]
     for name, path in runs.RECIPES.items():
         assert name in listed
         run = runs.run_of(config=Path(name))

@@ -28,7 +28,8 @@ from vitbook.vit import VisionTransformer
 CHANGES: dict[str, tuple[dict, dict]] = {
     "the whole recipe": ({}, {}),
     "plain patches, no stem": ({}, {"stem": ()}),
-    "every patch, all the time": ({"patch_dropout": 0.0}, {}),
+    "two convolutions in the stem": ({}, {"stem": (64, 128)}),
+    "half of the patches, but for the end": ({"patch_dropout": 0.5}, {}),
     "mean of the patches, no class token": ({}, {"pool": "mean", "class_token": False}),
     "no crop, no flip": ({"crop": 0, "flip": False}, {}),
     "no warm-up": ({"warmup": 0.0}, {}),
