@@ -80,7 +80,7 @@ def quickest_attention(
 def gaussian_attention(q: Tensor, k: Tensor, v: Tensor, bandwidth: float = 1.0) -> tuple[Tensor, Tensor]:
     """Attention pooling with a Gaussian kernel: f(q) = Σᵢ α(q, kᵢ)vᵢ with α ∝ exp(−‖q − kᵢ‖²/2σ²), σ the bandwidth.
 
-    (..., T_q, d), (..., T_k, d), (..., T_k, d_v) → (..., T_q, d_v), (..., T_q, T_k). Nadaraya and Watson, 1964.
+    (..., T_q, d), (..., T_k, d), (..., T_k, d_v) → (..., T_q, d_v), (..., T_q, T_k). Nadaraya 1964, Watson 1964.
 
     Raises ValueError where the shapes do not fit or the bandwidth is not positive.
     """
@@ -93,7 +93,10 @@ def gaussian_attention(q: Tensor, k: Tensor, v: Tensor, bandwidth: float = 1.0) 
 
 
 def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
-    """Raise ValueError, with what was expected and what came, unless q, k, v and mask fit together."""
+    """Raise ValueError, with what was expected and what came, unless q, k, v and mask fit together.
+
+    (..., T_q, d), (..., T_k, d), (..., T_k, d_v), (..., T_q, T_k).
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim < 2:
             raise ValueError(f"{name} must have shape (..., tokens, width), got {tuple(x.shape)}")

@@ -155,7 +155,10 @@ def operate(pixels: Tensor, numbers: Tensor, strengths: Tensor) -> Tensor:
 
 
 def move(pixels: Tensor, numbers: Tensor, strengths: Tensor) -> Tensor:
-    """One of MOVES on each picture, about its middle; grey comes into view from outside."""
+    """One of MOVES on each picture, about its middle; grey comes into view from outside.
+
+    pixels (B, C, H, W), numbers and strengths (B,) → (B, C, H, W).
+    """
     turn, shear_x, shear_y, right, down = F.one_hot(numbers, len(MOVES)).T * strengths
     angle = turn * math.radians(30)
     x = torch.stack([angle.cos(), 0.3 * shear_x - angle.sin(), 0.45 * right], dim=-1)
@@ -164,40 +167,43 @@ def move(pixels: Tensor, numbers: Tensor, strengths: Tensor) -> Tensor:
 
 
 def color(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Away from the grey picture or towards it; one channel stays as it is."""
+    """Away from the grey picture or towards it; one channel stays as it is. (B, C, H, W), (B, 1, 1, 1) → the same."""
     return torch.lerp(grey(pixels), pixels, 1 + 0.9 * strength)
 
 
 def contrast(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Away from the picture's mean grey or towards it."""
+    """Away from the picture's mean grey or towards it. (B, C, H, W), (B, 1, 1, 1) → (B, C, H, W)."""
     return torch.lerp(grey(pixels).mean(dim=(2, 3), keepdim=True), pixels, 1 + 0.9 * strength)
 
 
 def brightness(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Away from black or towards it."""
+    """Away from black or towards it. (B, C, H, W), (B, 1, 1, 1) → (B, C, H, W)."""
     return pixels * (1 + 0.9 * strength)
 
 
 def sharpness(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Away from the mean over 3×3 pixels, the middle one counting 5 of 13, or towards it; the border stays."""
+    """Away from the mean over 3×3 pixels, the middle one counting 5 of 13, or towards it; the border stays.
+
+    (B, C, H, W), (B, 1, 1, 1) → (B, C, H, W).
+    """
     smooth = pixels.clone()
     smooth[..., 1:-1, 1:-1] = (9 * F.avg_pool2d(pixels, 3, 1) + 4 * pixels[..., 1:-1, 1:-1]) / 13
     return torch.lerp(smooth, pixels, 1 + 0.9 * strength)
 
 
 def solarize(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Invert the levels above a threshold, which falls from 255 to 0."""
+    """Invert the levels above a threshold, which falls from 255 to 0. (B, C, H, W), (B, 1, 1, 1) → the same."""
     return torch.where(pixels > 255 * (1 - strength.abs()), 255 - pixels, pixels)
 
 
 def posterize(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Set up to 4 of a level's 8 bits to 0, the lowest first."""
+    """Set up to 4 of a level's 8 bits to 0, the lowest first. (B, C, H, W), (B, 1, 1, 1) → (B, C, H, W)."""
     step = 2 ** (4 * strength.abs()).round()
     return (pixels / step).floor() * step
 
 
 def auto_contrast(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Stretch each channel to 0 … 255. Has no strength."""
+    """Stretch each channel to 0 … 255. Has no strength. (B, C, H, W), any → (B, C, H, W)."""
     low, high = pixels.amin(dim=(2, 3), keepdim=True), pixels.amax(dim=(2, 3), keepdim=True)
     return torch.where(high > low, (pixels - low) * 255 / (high - low), pixels)
 
@@ -205,8 +211,8 @@ def auto_contrast(pixels: Tensor, strength: Tensor) -> Tensor:
 def equalize(pixels: Tensor, strength: Tensor) -> Tensor:
     """Spread each channel's levels so that all are about equally frequent. Has no strength.
 
-    A level becomes the share of pixels below it, of all but the brightest. Differs: not counted in whole 255ths of the
-    pixels, of which small pictures have too few.
+    (B, C, H, W), any → (B, C, H, W). A level becomes the share of pixels below it, of all but the
+    brightest. Differs: not counted in whole 255ths of the pixels, of which small pictures have too few.
     """
     levels = pixels.long().flatten(2)  # (B, C, HW)
     counts = levels.new_zeros(*levels.shape[:2], 256).scatter_add_(2, levels, torch.ones_like(levels))

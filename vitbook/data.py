@@ -62,7 +62,7 @@ class Dataset:
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation, counted once."""
+        """Mean and standard deviation, counted once. (C,), (C,)"""
         return self.given_moments or mean_and_std(self.train.images)
 
     def with_validation(self, fraction: float, seed: int = 0) -> "Dataset":

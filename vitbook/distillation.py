@@ -133,7 +133,7 @@ def late_fusion(class_scores: Tensor, distillation_scores: Tensor) -> Tensor:
 
 
 def check_scores(scores: Tensor, labels: Tensor, **others: Tensor) -> None:
-    """Raise ValueError unless the others are shaped like scores, and labels are B classes, 0 … K − 1."""
+    """Raise ValueError unless the others are shaped like scores, (B, K), and labels, (B,), are classes 0 … K − 1."""
     check_same_shape(scores, **others)
     batch, num_classes = scores.shape
     if labels.shape != (batch,) or labels.dtype != torch.int64:

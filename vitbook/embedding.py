@@ -132,6 +132,8 @@ class LearnedPositions2D(nn.Module):
 
     @torch.no_grad()
     def resize(self, grid: Grid) -> None:
+        """Stretch the rows and the columns to another grid."""
+
         def stretch(table: Tensor, length: int) -> Tensor:
             return F.interpolate(table.mT, size=length, mode="linear").mT.contiguous()
 
@@ -143,7 +145,7 @@ class SinCosPositions2D(nn.Module):
     """A fixed code: sin-cos of the row beside sin-cos of the column, D/2 wide each. → (1, T, D).
 
     Nothing to learn, so nothing to resize. The class token has no place in the grid: its row is zero. He et al. 2022
-    (masked autoencoders), Beyer et al. 2022 ("Better plain ViT baselines for ImageNet-1k").
+    (masked autoencoders), Beyer, Zhai and Kolesnikov 2022 ("Better plain ViT baselines for ImageNet-1k").
     """
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
@@ -155,9 +157,11 @@ class SinCosPositions2D(nn.Module):
         return self.pos_embed
 
     def resize(self, grid: Grid) -> None:
+        """Compute the code of another grid."""
         self.pos_embed = self.table(grid).to(self.pos_embed)
 
     def table(self, grid: Grid) -> Tensor:
+        """The code of a grid. → (1, T, D)."""
         return F.pad(sincos_positions_2d(grid, self.dim), (0, 0, self.num_prefix_tokens, 0)).unsqueeze(0)
 
 
@@ -172,7 +176,7 @@ class NoPositions(nn.Module):
         return self.zero
 
     def resize(self, grid: Grid) -> None:
-        pass
+        """Nothing: no grid has positions."""
 
 
 POSITIONS = {

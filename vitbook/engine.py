@@ -251,7 +251,10 @@ class Training:
             embedding.patch_dropout = 0.0 if last else self.config.patch_dropout
 
     def batch(self, position: int) -> tuple[Tensor, Tensor]:
-        """This process's share of a batch of the epoch: normalised and augmented pictures, and labels or targets."""
+        """This process's share of a batch of the epoch: normalised and augmented pictures, labels or targets.
+
+        (b, C, H, W), and (b,) or (b, K), where b is batch_size over the number of processes.
+        """
         config = self.config
         share = config.batch_size // self.processes
         start = position * config.batch_size + self.rank * share
@@ -275,6 +278,7 @@ class Training:
         return images, targets
 
     def autocast(self) -> torch.autocast:
+        """A context in which products are computed in bfloat16, if the config asks for it."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16)
 
     # After some steps
@@ -380,6 +384,7 @@ class Training:
 
     @property
     def has_checkpoint(self) -> bool:
+        """Whether there is something to go on from."""
         return self.folder is not None and (self.folder / "last.json").exists()
 
     def tensors(self) -> dict[str, Tensor]:

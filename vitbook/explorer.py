@@ -125,7 +125,7 @@ def explore(
 
 
 def check_pictures(images: Tensor, titles: Sequence[str]) -> None:
-    """Raise ValueError unless these are pictures, each with its title or none with one."""
+    """Raise ValueError unless these are pictures, uint8 (B, 1 or 3, H, W), each with its title or none with one."""
     if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8 or not len(images):
         expected = "uint8 (B, 1, H, W) or (B, 3, H, W)"
         raise ValueError(f"images must be {expected}, got {images.dtype} {tuple(images.shape)}")

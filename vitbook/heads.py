@@ -117,7 +117,7 @@ def intersection_over_union(predicted: Tensor, labels: Tensor, num_classes: int)
 
 
 def check_classes(name: str, classes: Tensor, num_classes: int) -> None:
-    """Raise ValueError unless all classes lie in 0 … num_classes − 1."""
+    """Raise ValueError unless all classes, (...), lie in 0 … num_classes − 1."""
     if classes.numel() and not 0 <= classes.min() <= classes.max() < num_classes:
         raise ValueError(f"{name} must lie in 0 … {num_classes - 1}, got {classes.min()} … {classes.max()}")
 

@@ -43,6 +43,7 @@ class Mistake:
 
     @property
     def name(self) -> str:
+        """That of the variant; the key in `MISTAKES`."""
         return self.variant.__name__
 
     @property

@@ -182,7 +182,10 @@ def draw_explanation(
 
 
 def fill_maps(axes: Sequence[Axes], maps: Sequence[Tensor], titles: Sequence[str], scale: str) -> None:
-    """Maps in Axes that there are, on one colour scale from 0 to their largest value, which `scale` names."""
+    """Maps in Axes that there are, on one colour scale from 0 to their largest value, which `scale` names.
+
+    maps: (rows, columns) each.
+    """
     largest = max(values.max().item() for values in maps)
     for ax, values, title in zip(axes, maps, titles, strict=True):
         show_matrix(values, ax, title=title, decimals=None, limits=(0.0, largest))
