@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test notebooks serve clean
+.PHONY: help setup book test notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -39,6 +39,7 @@ book: $(STAMP)  ## Build the site in _build/html; every warning is an error
 test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and compare its stored outputs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) tests
 ifneq ($(CHAPTERS),)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
@@ -46,6 +47,23 @@ endif
 
 notebooks: $(STAMP)  ## Re-execute chapters and store their outputs; some only: CHAPTERS="chapters/01_attention.ipynb"
 	$(BIN)/python tools/notebooks.py execute $(CHAPTERS)
+
+colab: $(STAMP)  ## Run every chapter as Colab would: alone, with what Colab holds and the install cell's own install
+	$(BIN)/python tools/play_colab.py $(CHAPTERS)
+
+# The tests of the modules alone: the book's own need its pinned tools.
+OLDEST := .venv-oldest
+MODULE_TESTS = $(wildcard $(patsubst vitbook/%.py,tests/test_%.py,$(wildcard vitbook/*.py)))
+
+oldest: requirements.txt pyproject.toml  ## Test the package with the oldest versions that pyproject.toml admits
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^uv==' requirements.txt)
+	$(OLDEST)/bin/uv pip compile --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: \
+		--no-header --no-annotate --output-file $(OLDEST)/oldest.txt pyproject.toml
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirements $(OLDEST)/oldest.txt \
+		$$(grep -E '^(docutils|markdown-it-py|nbclient|nbformat|pytest|pytest-xdist|pyyaml|sphinx)==' requirements.txt)
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
 
 serve: $(STAMP)  ## Show the built site on http://localhost:8000
 	@test -f _build/html/index.html || $(MAKE) book

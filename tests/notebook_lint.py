@@ -75,10 +75,10 @@ def without_code(source: str) -> str:
     return re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", source, flags=re.S)
 
 
-def without_math(source: str) -> str:
+def without_math(source: str, instead: str = "") -> str:
     """Markdown without $$…$$ and $…$."""
-    source = re.sub(r"\$\$.+?\$\$", "", source, flags=re.S)
-    return re.sub(r"(?<![\\$])\$(?!\s)[^$\n]+?(?:\n[^$\n]+?)?(?<![\s\\])\$(?![\d$])", "", source)
+    source = re.sub(r"\$\$.+?\$\$", instead, source, flags=re.S)
+    return re.sub(r"(?<![\\$])\$(?!\s)[^$\n]+?(?:\n[^$\n]+?)?(?<![\s\\])\$(?![\d$])", instead, source)
 
 
 def plain(source: str) -> str:
@@ -173,6 +173,49 @@ def plain_markdown(chapter: Chapter) -> list[str]:
             if label not in CALLOUTS:
                 complaints.append(f"cell {index}: callout {label!r} is not one of {sorted(CALLOUTS)}")
     return complaints
+
+
+def nothing_raw(chapter: Chapter) -> list[str]:
+    """Rendered as CommonMark with tables, as Colab, GitHub and JupyterLab do, no cell shows any of its markup."""
+    markup = {
+        r"\*\*|(?<!\w)__|__(?!\w)": "bold that is not closed",
+        r"`": "code that is not closed",
+        r"\]\(|\]\[": "a link that is none",
+        r"\{\{|\}\}": "a substitution",
+        r":::": "a ::: block",
+        r"\{[\w:.-]+\}": "a role or a directive",
+        r"^\s*(\+\+\+|:[\w-]+:)": "a block break or a directive's option",
+        r"^\s*\[[ xX]\] ": "a task list",
+        r"^: ": "a definition list",
+        r"\$": "math that is not closed",
+        r"</?[A-Za-z]": "a tag that is none",
+        r"&[a-z]+;|&#\d+;": "a character's name",
+    }
+    complaints = []
+    for index, cell in chapter.markdown():
+        source = without_math(cell.source.replace("\\$", "USD"), "x")
+        for block in MarkdownIt("commonmark").enable("table").parse(source):
+            texts = [token.content for token in block.children or [] if token.type == "text"]
+            for pattern, what in markup.items():
+                seen = [block.content] if pattern.startswith("^") and texts else texts
+                if any(re.search(pattern, text, flags=re.M) for text in seen):
+                    complaints.append(f"cell {index}: readers see {what}: {' '.join(texts)[:60]!r}")
+            if block.children and "[](" in without_code(block.content):
+                complaints.append(f"cell {index}: a link without text, which only the site can fill")
+    return complaints
+
+
+def asks_for_a_gpu(chapter: Chapter) -> list[str]:
+    """Colab is asked for a GPU by the chapters that `stamp` says, which then use one, and by no others."""
+    wanted = notebook_tool.GPU_METADATA if chapter.path.stem in notebook_tool.GPU_CHAPTERS else {}
+    found = {
+        key: chapter.notebook.metadata[key] for key in ("accelerator", "colab") if key in chapter.notebook.metadata
+    }
+    if found != wanted:
+        return [f"metadata asks for {found or 'no GPU'}, stamp says {wanted or 'none'}: run tools/notebooks.py stamp"]
+    if wanted and not any("device = device()" in cell.source for _, cell in chapter.code()):
+        return ["asks Colab for a GPU, but never calls vitbook.runtime.device"]
+    return []
 
 
 def details_blocks(chapter: Chapter) -> list[str]:
@@ -449,6 +492,8 @@ def no_redefinition(chapter: Chapter) -> list[str]:
 RULES = (
     generated_cells,
     plain_markdown,
+    nothing_raw,
+    asks_for_a_gpu,
     details_blocks,
     executed_in_order,
     outputs_present,

@@ -126,6 +126,20 @@ BROKEN: dict[str, tuple[Callable, Change]] = {
     "unpaired math": (lint.plain_markdown, prose("$$\na = b")),
     "html": (lint.plain_markdown, prose('<img src="a.png">')),
     "unknown callout": (lint.plain_markdown, prose("> **Beware.** Text.")),
+    "open bold": (lint.nothing_raw, prose("This is **bold, and never ends.")),
+    "open code": (lint.nothing_raw, prose("This is `code, and never ends.")),
+    "open math": (lint.nothing_raw, prose("This is $x, and never ends.")),
+    "broken link": (lint.nothing_raw, prose("See [there] (x) and [here](a b c).")),
+    "link without text": (lint.nothing_raw, prose("See [](#rows).")),
+    "substitution": (lint.nothing_raw, prose("Version {{ version }}.")),
+    "bare colons": (lint.nothing_raw, prose("Text\n:::")),
+    "attribute": (lint.nothing_raw, prose("![A square](a.png){.wide}")),
+    "block break": (lint.nothing_raw, prose("+++")),
+    "option": (lint.nothing_raw, prose(":width: 5")),
+    "task list": (lint.nothing_raw, prose("- [ ] Read this.")),
+    "definition list": (lint.nothing_raw, prose("Term\n: what it means")),
+    "half a tag": (lint.nothing_raw, prose("A <b tag.")),
+    "a GPU unasked": (lint.asks_for_a_gpu, lambda chapter: chapter.notebook.metadata.update(accelerator="GPU")),
     "open details": (lint.details_blocks, prose("<details>\n<summary>Solution</summary>\n\nText.")),
     "tight summary": (lint.details_blocks, prose("<details>\n<summary>Solution</summary>\nText.\n\n</details>")),
     "tight end": (lint.details_blocks, prose("<details>\n<summary>Solution</summary>\n\nText.\n</details>")),
@@ -188,6 +202,19 @@ def test_packed_numbers_are_not_read_as_text() -> None:
 
 def test_every_rule_can_reject() -> None:
     assert {rule for rule, _ in BROKEN.values()} == set(lint.RULES)
+
+
+def test_a_gpu_is_asked_for_where_one_is_used(monkeypatch) -> None:
+    monkeypatch.setattr(notebook_tool, "GPU_CHAPTERS", {"01_sample"})
+    chapter = good_chapter()
+    assert chapter.notebook.metadata["accelerator"] == "GPU"
+    assert lint.asks_for_a_gpu(chapter), "it never calls device()"
+    code("device = device()")(chapter)
+    assert lint.asks_for_a_gpu(chapter) == []
+    chapter.notebook.metadata["colab"] = {"gpuType": "A100"}
+    assert lint.asks_for_a_gpu(chapter)
+    text = notebook_tool.to_text(good_chapter().notebook)
+    assert '"gpuType": "T4"' in text
 
 
 def test_executing_twice_gives_the_same_bytes(tmp_path: Path) -> None:

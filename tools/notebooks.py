@@ -1,7 +1,8 @@
 """The one tool for the chapters' notebooks: stamp the generated cells, execute, normalise, check.
 
     python tools/notebooks.py execute [chapters/01_attention.ipynb …]   run from top to bottom and store the outputs
-    python tools/notebooks.py stamp [paths]                             refresh the generated cells, keep the outputs
+    python tools/notebooks.py stamp [paths]                             refresh the generated cells, keep the outputs,
+                                                                        and put the README's figure beside it
     python tools/notebooks.py check [paths]                             exit 1 if `stamp` would change a file
 
 Without paths, every chapter. Executing twice gives the same bytes: one kernel per chapter, started with this very
@@ -9,6 +10,7 @@ interpreter, without the user's IPython and matplotlib settings, and everything 
 """
 
 import argparse
+import base64
 import importlib.util
 import os
 import sys
@@ -29,12 +31,17 @@ ROOT = Path(__file__).resolve().parent.parent
 BRANCH = "main"
 CELL_TIMEOUT = 300  # seconds; a chapter has to run through in 90
 
+README_FIGURE = ("13_attention_maps", "fig-maps-grid")  # a chapter and the name of a figure in it
+
 GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub show them
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-COLAB_METADATA = ("accelerator", "colab")
+# Chapters that ask Colab for a GPU: one sends the reader to train on CIFAR-10, one fine-tunes a model of that size. The
+# others run in a minute on a CPU with models so small that a GPU is no help, and Colab hands out its GPUs sparingly.
+GPU_CHAPTERS = {"11_engine", "16_fine_tuning"}
+GPU_METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4"}}
 
 
 @cache
@@ -71,7 +78,7 @@ def is_generated(cell: NotebookNode) -> bool:
 
 
 def stamp(notebook: NotebookNode, name: str) -> None:
-    """Put the badge before the title and the install cell after it; replace older versions of both."""
+    """Put the badge before the title and the install cell after it, replacing older versions; say who wants a GPU."""
     cells = [cell for cell in notebook.cells if not is_generated(cell)]
     old_code = [cell for cell in notebook.cells if is_generated(cell) and cell.cell_type == "code"]
     if not cells or cells[0].cell_type != "markdown" or not cells[0].source.startswith("# "):
@@ -81,6 +88,10 @@ def stamp(notebook: NotebookNode, name: str) -> None:
     install = old_code[0] if old_code else nbformat.v4.new_code_cell(metadata={"tags": list(GENERATED)})
     install.source = install_source()
     notebook.cells = [badge, cells[0], install, *cells[1:]]
+    for key, value in GPU_METADATA.items():
+        notebook.metadata.pop(key, None)
+        if Path(name).stem in GPU_CHAPTERS:
+            notebook.metadata[key] = value
 
 
 def merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
@@ -109,7 +120,7 @@ def normalise_output(output: NotebookNode) -> None:
 
 def normalise(notebook: NotebookNode) -> None:
     """Remove what differs from one machine or run to the next; the order of execution stays visible."""
-    kept = {key: notebook.metadata[key] for key in COLAB_METADATA if key in notebook.metadata}
+    kept = {key: notebook.metadata[key] for key in GPU_METADATA if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA | kept)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for index, cell in enumerate(notebook.cells):
@@ -149,6 +160,20 @@ def stamped_text(path: Path) -> str:
     stamp(notebook, path.name)
     normalise(notebook)
     return to_text(notebook)
+
+
+def readme_figure() -> bytes:
+    """The picture that the README shows: a stored output of a chapter."""
+    chapter, name = README_FIGURE
+    for cell in read(ROOT / "chapters" / f"{chapter}.ipynb").cells:
+        if cell.metadata.get("mystnb", {}).get("figure", {}).get("name") == name:
+            return next(base64.b64decode(o.data["image/png"]) for o in cell.outputs if "image/png" in o.get("data", {}))
+    raise ValueError(f"{chapter} has no figure {name}")
+
+
+def write_readme_figure() -> None:
+    """Put that picture where the README finds it."""
+    (ROOT / "_static" / "readme.png").write_bytes(readme_figure())
 
 
 class RunningInterpreter(KernelSpecManager):
@@ -222,6 +247,7 @@ def run_execute(paths: list[Path], jobs: int) -> int:
         for path, failure in zip(paths, pool.map(execute, paths), strict=True):
             print(failure or f"{path}: executed", flush=True)
             failures += failure is not None
+    write_readme_figure()
     return int(failures > 0)
 
 
@@ -238,6 +264,8 @@ def run_stamp(paths: list[Path], check_only: bool) -> int:
         else:
             write(path, text)
             print(f"{path}: stamped")
+    if not check_only:
+        write_readme_figure()
     return int(check_only and stale > 0)
 
 
