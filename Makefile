@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test notebooks serve clean colab oldest
+.PHONY: help setup book test reliability elsewhere notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -44,6 +44,12 @@ test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and com
 ifneq ($(CHAPTERS),)
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
 endif
+
+reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, many times over
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow tests
+
+elsewhere: $(STAMP)  ## Re-run chapters in random surroundings and compare; some only: ELSEWHERE="--chapters 01 04"
+	$(BIN)/python tools/elsewhere.py $(ELSEWHERE)
 
 notebooks: $(STAMP)  ## Re-execute chapters and store their outputs; some only: CHAPTERS="chapters/01_attention.ipynb"
 	$(BIN)/python tools/notebooks.py execute $(CHAPTERS)

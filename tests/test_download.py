@@ -317,6 +317,18 @@ def test_without_a_network_what_is_known_is_said(cache, sha256, described):
     assert told in str(caught.value)
 
 
+def test_a_pin_is_written_whole_or_not_at_all(mirror, cache, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=f"{NAME}.sha256"):
+        patch.setattr(os, "fsync", full)
+        get_pinned(mirror("good"))
+    assert names_in(cache) == [NAME]
+    assert get_pinned(mirror("broken")) == CONTENT, "what is there is pinned the next time"
+    assert (cache / f"{NAME}.sha256").read_text() == f"{SHA256}\n"
+
+
 def test_a_name_may_be_a_path(mirror, cache):
     mirror.files["maker/model/weights.bin"] = CONTENT
     path = fetch_pinned("maker/model/weights.bin", "", len(CONTENT), [mirror("good")], progress=False)

@@ -53,6 +53,19 @@ def test_tensors_are_found_where_training_code_keeps_them(tmp_path, nest):
     assert nested and state.keys() == STATE.keys()
 
 
+def test_packed_arrays_are_read(tmp_path):
+    arrays = {name: tensor.numpy() for name, tensor in STATE.items()}
+    np.savez_compressed(tmp_path / "a.npz", **arrays, head=np.zeros((100, 20)))
+    assert read_file(tmp_path / "a.npz")[0].keys() == {*STATE, "head"}
+
+
+def test_two_names_may_share_their_numbers_and_no_more(tmp_path):
+    one = torch.rand(300)
+    assert tensors_in({"a": one, "b": one})[0].keys() == {"a", "b"}
+    with pytest.raises(ValueError, match="weights of 3,600 bytes share 1,200 among them"):
+        tensors_in({"a": one, "b": one, "c": one})
+
+
 def test_the_format_of_old_pickles_is_read(tmp_path):
     torch.save(STATE, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
     assert read_file(tmp_path / "a.pth")[0].keys() == STATE.keys()
@@ -136,6 +149,9 @@ def test_other_kinds_of_files_are_named(tmp_path):
         ({"a": np.ones(3, int)}, "a: expected a tensor of floating-point numbers, got int64"),
         ({"a": np.ones(3, "V2")}, "a: expected a tensor of floating-point numbers, got .V2"),
         ({"model": {"a": {}}}, "a: expected a tensor of floating-point numbers, got dict"),
+        ({3: torch.ones(2)}, "3: expected a name and a tensor with all of its numbers, got torch.strided"),
+        ({"a": torch.ones(2).to_sparse()}, "'a': expected a name and a tensor .*, got torch.sparse_coo"),
+        ({"a": torch.ones(2, device="meta")}, "'a': expected a name and a tensor with all of its numbers, got meta"),
     ],
 )
 def test_what_is_no_tensor_is_named(content, message):

@@ -8,10 +8,10 @@ checkpoint, the old or the new.
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -31,10 +31,20 @@ def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: 
     write_whole(folder / file, content)
     document = json.dumps({TENSORS: file, SHA256: digest, **facts}, indent=2) + "\n"
     write_whole(folder / f"{name}.json", document.encode())
-    for older in folder.glob(f"{name}-*.safetensors"):
-        if older.name != file:
-            older.unlink()
+    remove_leftovers(folder / f"{name}.json")
     return folder / f"{name}.json"
+
+
+def remove_leftovers(path: Path) -> None:
+    """Delete the files of tensors of a checkpoint, by the path of its JSON, that it does not name.
+
+    These are older ones, and what a process was writing, or about to delete, when it was killed.
+    """
+    named = json.loads(path.read_text(encoding="utf-8"))[TENSORS]
+    tensors = f"{path.stem}-{'[0-9a-f]' * 12}.safetensors"
+    for file in (*path.parent.glob(tensors), *path.parent.glob(f".{tensors}.part")):
+        if file.name != named:
+            file.unlink()
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
@@ -45,19 +55,22 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         file, digest = path.with_name(Path(facts.pop(TENSORS)).name), facts.pop(SHA256)  # always beside the JSON
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
+        content = file.read_bytes()
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} should be the JSON of a checkpoint, with {TENSORS} and {SHA256}: {error!r}") from None
-    content = file.read_bytes()
     if hashlib.sha256(content).hexdigest() != digest:
         raise ValueError(f"{file} is damaged: its SHA-256 is not the one that {path.name} names")
     try:
         return load(content), facts
-    except SafetensorError as error:
-        raise ValueError(f"{file} is no safetensors file: {error}") from None
+    except Exception as error:  # what was made to be no such file can fail in any way
+        raise ValueError(f"{file} is no safetensors file: {error!r}") from None
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a file with this content at `path` in one step, or leave what was there and nothing else."""
+    """Put a file with this content at `path` in one step, or leave what was there and nothing else.
+
+    Raises OSError, with the path, where the disk is full or may not be written to.
+    """
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -65,8 +78,11 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())  # on the disk before it takes the old one's place
         os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):  # it may not be there; and where nothing may be written, nothing may be deleted
+            part.unlink()
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = str(path)  # a full disk names no file
         raise
 
 

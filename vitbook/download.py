@@ -12,6 +12,8 @@ import pooch
 import requests
 from tqdm import tqdm
 
+from vitbook.checkpoint import write_whole
+
 TIMEOUT = 30  # seconds: a mirror silent for longer is given up
 SLOW = 100_000  # bytes a second: a mirror still slower after TIMEOUT is left for the next, if there is one
 CHUNK = 2**16  # bytes written at a time
@@ -75,7 +77,7 @@ def fetch_pinned(
         hint = changed if pinned else "or use the file where it is"
         download(name, pinned or sha256, 0 if pinned else size, mirrors, folder, progress, [], hint)
     if not pinned:
-        pin.write_text(pooch.file_hash(target) + "\n", encoding="utf-8")
+        write_whole(pin, f"{pooch.file_hash(target)}\n".encode())
     return target
 
 

@@ -8,9 +8,10 @@ import copy
 import importlib.metadata
 import json
 import math
+import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from vitbook.checkpoint import (
     load_checkpoint,
     load_optimizer_tensors,
     optimizer_tensors,
+    remove_leftovers,
     save_checkpoint,
     with_prefix,
     without_prefix,
@@ -120,7 +122,8 @@ def fit(
 
     Raises ValueError where model, data and config do not fit together, where `folder` already holds a training and
     resume is False, or where that training was another; FloatingPointError where the loss or the gradient is no longer
-    finite, the checkpoints being those from before.
+    finite, the checkpoints being those from before; OSError, with the path, where the disk is full or may not be
+    written to: what was saved before is whole then, and can be resumed.
     """
     training = Training(model, data, config or TrainConfig(), None if folder is None else Path(folder))
     if training.has_checkpoint and not resume:
@@ -144,8 +147,7 @@ def fit(
             engine.add_event_handler(Events.ITERATION_COMPLETED, lambda: bar.update())
             engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: bar.set_postfix_str(training.headline()))
         if training.writes:
-            board = SummaryWriter(training.folder / "tensorboard", purge_step=training.step + 1)
-            stack.callback(board.close)
+            board = stack.enter_context(events_in(training.folder / "tensorboard", training.step + 1))
             engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: training.write_log(board))
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.finish_epoch)
         devices = [training.device] if training.device.type == "cuda" else []
@@ -362,6 +364,7 @@ class Training:
         write_whole(self.folder / "log.jsonl", lines.encode())
         for name, value in self.history[-1].items():
             board.add_scalar(name, value, self.step)
+        board.flush()  # before the checkpoint after which nobody writes these again
 
     def count_seconds(self) -> None:
         """Add the time since the last call."""
@@ -424,21 +427,32 @@ class Training:
         self.clock = time.perf_counter()  # the time that saving takes is not training's
 
     def load(self) -> None:
-        """Go back to the checkpoint "last". Raises ValueError for that of another training."""
-        tensors, facts = load_checkpoint(self.folder / "last.json")
+        """Go back to the checkpoint "last". Raises ValueError for that of another training, or of none."""
+        place = self.folder / "last.json"
+        tensors, facts = load_checkpoint(place)
         mine = json.loads(json.dumps(self.identity()))  # tuples become lists, as in the file
         for name, value in mine.items():
             if facts.get(name) != value:
                 raise ValueError(f"{self.folder} holds another training: {difference(name, facts.get(name), value)}")
-        self.model.load_state_dict(without_prefix("model", tensors))
-        if self.ema is not None:
-            self.ema.load_state_dict(without_prefix("ema", tensors))
-        load_optimizer_tensors(self.optimizer, without_prefix("optimizer", tensors))
-        self.curve.copy_(tensors["curve"])
-        self.step, self.seconds, self.history = facts["step"], facts["seconds"], facts["history"]
-        if facts["best"]:
-            self.best_weights, facts = load_checkpoint(self.folder / "best.json")  # may be newer than "last"
-            self.best = facts["best"]
+        try:
+            saved = [place]
+            if facts["best"]:
+                saved.append(self.folder / "best.json")  # may be newer than "last"
+                self.best_weights, newest = load_checkpoint(saved[1])
+                self.best = {**newest["best"], "epoch": int(newest["best"]["epoch"])}
+                self.model.load_state_dict(self.best_weights)  # in the end they have to fit
+            self.model.load_state_dict(without_prefix("model", tensors))
+            if self.ema is not None:
+                self.ema.load_state_dict(without_prefix("ema", tensors))
+            load_optimizer_tensors(self.optimizer, without_prefix("optimizer", tensors))
+            self.curve.copy_(tensors["curve"])
+            self.step, self.seconds, self.history = int(facts["step"]), float(facts["seconds"]), list(facts["history"])
+            if not 0 < self.step <= self.total_steps:
+                raise ValueError(f"step {self.step} of {self.total_steps}")
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError) as error:
+            raise ValueError(f"{place} does not hold what a training goes on from: {error!r}") from None
+        for path in saved if self.writes else []:
+            remove_leftovers(path)
 
     def leave_best_weights(self) -> None:
         """Give the model the weights to use."""
@@ -452,6 +466,21 @@ def batches(split: Split, mean: Tensor, std: Tensor, batch_size: int) -> Iterato
     """A split's pictures, normalised on the device of mean and std, and labels: (B, C, H, W) and (B,)."""
     for images, labels in zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True):
         yield normalise(images.to(mean.device), mean, std), labels.to(mean.device)
+
+
+@contextmanager
+def events_in(folder: Path, purge_step: int) -> Iterator[SummaryWriter]:
+    """TensorBoard's events in a folder; those that a stopped training left there from purge_step on no longer count.
+
+    An OSError meanwhile that names no file is of the thread that writes them, and gets their folder.
+    """
+    try:
+        with SummaryWriter(folder, purge_step=purge_step) as board:
+            yield board
+    except OSError as error:
+        if error.errno is not None:
+            error.filename = os.fsdecode(error.filename or folder)
+        raise
 
 
 def folded(*numbers: int) -> int:

@@ -4,7 +4,8 @@ Nothing is passed over: every tensor is used once, and every shape is checked.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from vitbook.names import unknown
 from vitbook.patches import grid_size
 from vitbook.preprocessing import STYLES, Preprocessing
 from vitbook.published import ASSETS, PUBLISHED, imagenet_classes, published
+from vitbook.typed import from_json
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook.weight_files import read_file, tensors_in
 
 CLASS, DIST, POSITIONS = "embedding.cls_token", "embedding.dist_token", "embedding.positions.pos_embed"
+ROOM = 10**7  # numbers that a model may have beyond twice those of its weights: positions that are computed, above all
 HEAD_DIM = {1280: 80}  # D/h by D; 64 in all published ViTs but H/14
 
 # How each source's own code interpolates positions, in the words of `resize_positions`.
@@ -78,7 +81,8 @@ def load_pretrained(
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files, ConnectionError for downloads, which says what to put where.
     """
-    checkpoint = open_source(source, mirrors, progress)
+    with naming(source):
+        checkpoint = open_source(source, mirrors, progress)
     translation = checkpoint.translation
     config = checkpoint.config or shape_of(translation, num_heads, image_size)
     if num_heads not in (None, config.num_heads):
@@ -93,8 +97,10 @@ def load_pretrained(
     if kernel not in KERNELS:
         raise ValueError(unknown("kernel", kernel, KERNELS))
 
-    model = (DistilledVisionTransformer if DIST in translation.tensors else VisionTransformer)(config)
-    fill(model, translation)
+    with naming(source):
+        check_shape(config, translation.tensors)
+        model = (DistilledVisionTransformer if DIST in translation.tensors else VisionTransformer)(config)
+        fill(model, translation)
     notes = [*checkpoint.notes, *(f"dropped {name}" for name in translation.dropped)]
     notes += change(model, num_classes, image_size, channels, KERNELS[kernel])
 
@@ -173,6 +179,17 @@ class Checkpoint:
     notes: tuple[str, ...] = ()
 
 
+@contextmanager
+def naming(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
+    """Name the file or the published weights in a ValueError that does not."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(source, Mapping) or str(source) in str(error):
+            raise
+        raise ValueError(f"{source}: {error}") from None
+
+
 def open_source(source: str | Path | Mapping[str, Tensor], mirrors: Sequence[str], progress: bool) -> Checkpoint:
     """What `load_pretrained` is to load. The errors are its own."""
     entry, facts = None, {}
@@ -218,8 +235,13 @@ def our_facts(facts: dict, source: str | Path) -> tuple[ViTConfig, dict[str, Any
     """Shape, preprocessing and class names of a checkpoint of ours. Raises ValueError where it does not tell them."""
     try:
         pictures = {name: tuple(map(float, facts[name])) for name in ("mean", "std")}
-        return ViTConfig(**facts["model"]), pictures, tuple(facts["class_names"])
-    except (KeyError, TypeError) as error:
+        config, class_names = from_json(ViTConfig, facts["model"]), tuple(map(str, facts["class_names"]))
+        if not len(pictures["mean"]) == len(pictures["std"]) == config.channels:
+            raise ValueError(f"mean and std of {config.channels} channels")
+        if len(class_names) != config.num_classes:
+            raise ValueError(f"{config.num_classes} classes and {len(class_names)} names")
+        return config, pictures, class_names
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{source} does not tell its model, mean, std and class_names: {error!r}") from None
 
 
@@ -275,6 +297,21 @@ def shape_of(weights: Translation, num_heads: int | None, image_size: int | tupl
         class_token=CLASS in weights.tensors,
         qkv_bias=any(name.endswith("qkv.bias") for name in weights.tensors),
     )
+
+
+def check_shape(config: ViTConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ValueError for a model that is far larger than these weights, before it takes any memory."""
+    held = sum(tensor.numel() for tensor in tensors.values())
+    try:
+        if config.depth > len(tensors):
+            raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
+        with torch.device("meta"):
+            model = VisionTransformer(config)
+        needed = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
+        if needed > 2 * held + ROOM:
+            raise ValueError(f"a model of {needed:,} numbers and weights of {held:,}")
+    except (RuntimeError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"the shape is not that of the weights: {error}") from None
 
 
 @torch.no_grad()

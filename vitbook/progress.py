@@ -21,7 +21,7 @@ def progress(notebook: str | PathLike) -> dict[str, str]:
         for cell in (cell for cell in cells if cell["cell_type"] == "code"):
             said = "".join("".join(output.get("text", "")) for output in cell["outputs"])
             found |= {name: status(name, said) for name in checked("".join(cell["source"]))}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{notebook} is no Jupyter notebook of format 4") from None
     return found
 
@@ -30,7 +30,7 @@ def checked(source: str) -> list[str]:
     """The names of the exercises that a cell checks."""
     try:
         calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args]
-    except SyntaxError:  # a magic command
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # a magic command, or nothing that can be parsed
         return []
     names = [call.args[0] for call in calls if getattr(call.func, "id", "") == "check"]
     return [name.value for name in names if isinstance(name, ast.Constant)]

@@ -18,10 +18,11 @@ from vitbook.engine import TrainConfig, batches, fit
 from vitbook.explorer import explore, observe_attention, resized_model
 from vitbook.names import unknown
 from vitbook.pictures import crop_and_scale, read_picture, to_tensor
-from vitbook.pretrained import load_pretrained
+from vitbook.pretrained import check_shape, load_pretrained, our_facts
 from vitbook.runtime import device
 from vitbook.sources import SOURCES
 from vitbook.training import Evaluation, evaluate
+from vitbook.typed import from_json
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
@@ -84,10 +85,9 @@ def read_run(path: Path) -> Run:
     """The run that a JSON file describes. Raises ValueError where it describes none."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        paths = {name: Path(facts[name]) for name in ("data_dir", "folder") if facts.get(name) is not None}
-        nested = {"train": TrainConfig(**facts["train"]), "vit": ViTConfig(**facts["vit"])}
-        return Run(**facts | paths | nested)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        nested = {"train": from_json(TrainConfig, facts["train"]), "vit": from_json(ViTConfig, facts["vit"])}
+        return from_json(Run, facts | nested)
+    except (TypeError, KeyError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} describes no run: {error!r}") from None
 
 
@@ -150,11 +150,13 @@ def load_trained(checkpoint: Path) -> tuple[VisionTransformer, dict]:
     path = weights_in(checkpoint)
     tensors, facts = load_checkpoint(path)
     try:
-        model = VisionTransformer(ViTConfig(**facts["model"]))
+        config, pictures, class_names = our_facts(facts, path)
+        check_shape(config, tensors)
+        model = VisionTransformer(config)
         model.load_state_dict(tensors)
-    except (TypeError, KeyError, RuntimeError) as error:
+    except (ValueError, RuntimeError) as error:
         raise ValueError(f"{path} does not hold the weights of a VisionTransformer: {error}") from None
-    return model.to(device()).eval(), facts
+    return model.to(device()).eval(), facts | pictures | {"class_names": class_names}
 
 
 def weights_in(checkpoint: Path) -> Path:
