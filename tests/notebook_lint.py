@@ -18,7 +18,7 @@ from pathlib import Path
 import notebooks as notebook_tool
 from markdown_it import MarkdownIt
 from nbformat import NotebookNode
-from vitbook_site import CALLOUTS
+from site_callouts import CALLOUTS
 
 import vitbook
 

@@ -6,15 +6,20 @@
     python tools/notebooks.py check [paths]                             exit 1 if `stamp` would change a file
 
 Without paths, every chapter. Executing twice gives the same bytes: one kernel per chapter, started with this very
-interpreter, without the user's IPython and matplotlib settings, and everything that varies between runs removed.
+interpreter, without the user's IPython and matplotlib settings, and everything that varies between runs removed. What
+an execution ran with is recorded in the notebook's metadata, and the record stays as long as the cells with their
+outputs, and the versions of torch and vitbook, stay what they were: it says where the stored outputs are from.
 """
 
 import argparse
 import base64
+import datetime
 import importlib.util
+import json
 import os
 import sys
 import tempfile
+import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
@@ -42,6 +47,32 @@ NOTEBOOK_METADATA = {
 # others run in a minute on a CPU with models so small that a GPU is no help, and Colab hands out its GPUs sparingly.
 GPU_CHAPTERS = {"11_engine", "16_fine_tuning"}
 GPU_METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4"}}
+KEPT_METADATA = ("accelerator", "colab", "vitbook")  # the first two are Colab's, the third holds the record
+
+# Run in a chapter's kernel after its last cell: what it has imported, and what it ran on.
+RECORD_SOURCE = """
+import json, pathlib, platform, re, subprocess, sys
+
+def cpu():
+    try:
+        if sys.platform == "darwin":
+            return subprocess.check_output(["sysctl", "-n", "machdep.cpu.brand_string"], text=True).strip()
+        return re.search(r"model name\\s*: (.+)", pathlib.Path("/proc/cpuinfo").read_text())[1].strip()
+    except (OSError, subprocess.SubprocessError, TypeError):
+        return platform.processor() or platform.machine()
+
+record = {"cpu": cpu(), "device": "cpu", "python": platform.python_version(), "threads": 1}
+if "torch" in sys.modules:
+    import torch
+    record |= {"torch": torch.__version__.partition("+")[0], "threads": torch.get_num_threads()}
+    if torch.cuda.is_available():
+        record["device"] = torch.cuda.get_device_name()
+if "vitbook" in sys.modules:
+    import contextlib, importlib.metadata
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        record["vitbook"] = importlib.metadata.version("vitbook")
+print(json.dumps(record))
+"""
 
 
 @cache
@@ -120,7 +151,7 @@ def normalise_output(output: NotebookNode) -> None:
 
 def normalise(notebook: NotebookNode) -> None:
     """Remove what differs from one machine or run to the next; the order of execution stays visible."""
-    kept = {key: notebook.metadata[key] for key in GPU_METADATA if key in notebook.metadata}
+    kept = {key: notebook.metadata[key] for key in KEPT_METADATA if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA | kept)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for index, cell in enumerate(notebook.cells):
@@ -209,10 +240,14 @@ def kernel_environment(folder: str) -> dict[str, str]:
 def execute(path: Path) -> str | None:
     """Run a chapter in its folder and store its outputs. Returns what went wrong; the old file stays then."""
     try:
+        before = path.read_text(encoding="utf-8")
         notebook = read(path)
         stamp(notebook, path.name)
     except (OSError, ValueError, nbformat.reader.NotJSONError) as error:
         return f"{path}: {error}"
+    last = nbformat.v4.new_code_cell(RECORD_SOURCE)
+    notebook.cells.append(last)
+    started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
             notebook,
@@ -225,9 +260,29 @@ def execute(path: Path) -> str | None:
             client.execute(env=kernel_environment(folder))
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             return f"{path}: {describe(error, notebook)}"
-    normalise(notebook)
-    write(path, to_text(notebook))
+    notebook.cells.pop()
+    record = json.loads("".join(output.text for output in last.outputs))
+    record |= {"date": datetime.date.today().isoformat(), "seconds": max(1, round(time.monotonic() - started))}
+    text = recorded(notebook, record, before)
+    if text != before:
+        write(path, text)
     return None
+
+
+def recorded(notebook: NotebookNode, record: dict, before: str) -> str:
+    """An executed notebook as text, with the record of this execution, or with the one it had, where that still holds.
+
+    It holds as long as nothing else in the file has changed, nor the version of torch or of vitbook: then the outputs
+    are still those of the execution on record, however long this one took and wherever it ran.
+    """
+    old = notebook.metadata.get("vitbook", {}).get("executed")
+    normalise(notebook)
+    if old and all(old.get(name) == record.get(name) for name in ("torch", "vitbook")):
+        text = to_text(notebook)
+        if text == before:
+            return text
+    notebook.metadata["vitbook"] = {"executed": record}
+    return to_text(notebook)
 
 
 def describe(error: Exception, notebook: NotebookNode) -> str:

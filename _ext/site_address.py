@@ -1,0 +1,56 @@
+"""Where the book is public: one address in pyproject.toml, and everything that derives from it."""
+
+import tomllib
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.errors import ExtensionError
+
+
+def repository_url(root: Path) -> str:
+    """The public address, from the one place that holds it: [project.urls] in pyproject.toml."""
+    path = root / "pyproject.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))["project"]["urls"]["Repository"].rstrip("/")
+    except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
+        raise ExtensionError(
+            f"{path} must hold the repository's address as [project.urls] Repository: {error!r}"
+        ) from None
+
+
+def pages_url(repository: str) -> str:
+    """Where GitHub Pages shows a repository: https://github.com/OWNER/NAME → https://OWNER.github.io/NAME/.
+
+    Raises ExtensionError for an address of another form.
+    """
+    address = urlsplit(repository)
+    parts = address.path.strip("/").split("/")
+    if address.netloc != "github.com" or len(parts) != 2 or not all(parts):
+        raise ExtensionError(f"the repository's address must be https://github.com/OWNER/NAME, got {repository}")
+    owner, name = parts
+    host = f"{owner.lower()}.github.io"
+    return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
+
+
+def colab_url(repository: str, branch: str, path: str) -> str:
+    """Where Colab opens a notebook of the repository."""
+    return f"https://colab.research.google.com/github{urlsplit(repository).path}/blob/{branch}/{path}"
+
+
+def set_addresses(app: Sphinx, config: Config) -> None:
+    """Tell the theme, the tags for shared links and MyST; a page may link to [Colab](colab:chapters/NN_name.ipynb)."""
+    repository = repository_url(Path(app.srcdir))
+    config.html_theme_options["repository_url"] = repository
+    config.html_baseurl = config.ogp_site_url = pages_url(repository)
+    branch = config.html_theme_options.get("repository_branch") or "main"
+    schemes = config.myst_url_schemes
+    kept = dict(schemes) if isinstance(schemes, dict) else dict.fromkeys(schemes)
+    config.myst_url_schemes = kept | {"colab": {"url": colab_url(repository, branch, "{{path}}"), "title": "Colab"}}
+
+
+def setup(app: Sphinx) -> dict[str, bool | str]:
+    app.setup_extension("sphinxext.opengraph")
+    app.connect("config-inited", set_addresses)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
