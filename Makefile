@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test reliability elsewhere notebooks serve clean colab oldest
+.PHONY: help setup book test reliability site-test offline elsewhere notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -51,6 +51,14 @@ reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, 
 elsewhere: $(STAMP)  ## Re-run chapters in random surroundings and compare; some only: ELSEWHERE="--chapters 01 04"
 	$(BIN)/python tools/elsewhere.py $(ELSEWHERE)
 
+site-test: $(STAMP)  ## Open every page of the built site in a browser: errors, formulas, links, accessibility
+	@test -f _build/html/index.html || $(MAKE) book
+	$(BIN)/python -m pytest -n $(WORKERS) tests_site
+
+offline: $(STAMP)  ## Pack the built site, formulas included, in _build/vitbook-offline.zip
+	@test -f _build/html/index.html || $(MAKE) book
+	$(BIN)/python tools/offline.py
+
 notebooks: $(STAMP)  ## Re-execute chapters and store their outputs; some only: CHAPTERS="chapters/01_attention.ipynb"
 	$(BIN)/python tools/notebooks.py execute $(CHAPTERS)
 
@@ -77,4 +85,4 @@ serve: $(STAMP)  ## Show the built site on http://localhost:8000
 
 clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
 	rm -rf _build .pytest_cache .ruff_cache build *.egg-info
-	find vitbook tests tools _ext -name __pycache__ -type d -prune -exec rm -rf {} +
+	find vitbook tests tests_site tools _ext -name __pycache__ -type d -prune -exec rm -rf {} +

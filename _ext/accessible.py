@@ -1,0 +1,57 @@
+"""What the theme's and Sphinx's HTML lacks for readers with a keyboard, a screen reader, or eyes that need contrast.
+
+The colours are in _static/accessible.css. The browser suite, tests_site/, holds every page against WCAG 2.2 AA.
+"""
+
+from pathlib import Path
+
+from sphinx.application import Sphinx
+from sphinx.config import Config
+
+# Each is what is written, and what it becomes; all can be applied twice.
+REPAIRS = {
+    # A role that WAI-ARIA has withdrawn; the entries stand in a list.
+    'role="doc-biblioentry"': 'role="listitem"',
+    # The corner of a table has no words, and so is no heading.
+    '<th class="head"><p></p></th>': "<td></td>",
+    # All of a page belongs to a landmark; the sidebar's title and buttons belonged to none.
+    '<div id="pst-primary-sidebar" class': '<div id="pst-primary-sidebar" role="complementary" aria-label="Book" class',
+    # A button is named by the words on it: "Search Ctrl+K".
+    'search-button-field search-button__button pst-js-only" title="Search" aria-label="Search"': (
+        'search-button-field search-button__button pst-js-only" title="Search"'
+    ),
+    # So is a folded cell: "Show code cell source".
+    '<summary aria-label="Toggle hidden content">': "<summary>",
+    # The three pictures on the switch of colours have titles, which are not its name.
+    ' data-mode="light" title="Light"': ' data-mode="light"',
+    ' data-mode="dark"  title="Dark"': ' data-mode="dark"',
+    ' data-mode="auto"  title="System Settings"': ' data-mode="auto"',
+}
+
+
+def default_mode(app: Sphinx, config: Config) -> None:
+    """Light or dark as the reader's system has it; the theme complains in the console where nothing is said."""
+    config.html_context.setdefault("default_mode", "auto")
+
+
+def repaired(html: str) -> str:
+    for written, better in REPAIRS.items():
+        html = html.replace(written, better)
+    return html
+
+
+def repair_pages(app: Sphinx, error: Exception | None) -> None:
+    """Repair every page that was written; one that was not is as it was left the last time."""
+    if error or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        html = path.read_text(encoding="utf-8")
+        if (better := repaired(html)) != html:
+            path.write_text(better, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> dict[str, bool | str]:
+    app.connect("config-inited", default_mode)
+    app.connect("build-finished", repair_pages)
+    app.add_css_file("accessible.css", priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,157 @@
+"""Everything that can be done with a mouse can be done with keys, and the text can be read without scripts."""
+
+import pytest
+from visits import Site, Visit
+
+PAGE = "notation.html"
+CHAPTER = "chapters/04_multihead.html"
+EXPLORER = "chapters/13_attention_maps.html"
+
+# All that Tab should reach, and how each looks while it has no focus
+CONTROLS = """
+() => {
+  const still = document.createElement('style');
+  still.textContent = '* { transition: none !important; animation: none !important }';
+  document.head.append(still);
+  const within = (root) => [...root.querySelectorAll('*')].flatMap((one) =>
+    one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
+  const chosen = (one) => one.type !== 'radio' || one.checked
+    || !one.getRootNode().querySelector(`input[name="${one.name}"]:checked`);
+  // A control of no opacity lies on a picture, which stands for it.
+  window.shown = (one) => getComputedStyle(one).opacity === '0' && one.nextElementSibling || one;
+  window.look = (one) => {
+    const { outline, boxShadow, borderColor, backgroundColor, textDecoration } = getComputedStyle(one);
+    return [outline, boxShadow, borderColor, backgroundColor, textDecoration].join(' ');
+  };
+  window.controls = within(document.body).filter((one) =>
+    one.matches('a[href], button, input, select, textarea, summary, [tabindex]') && one.tabIndex >= 0 && !one.disabled
+    && one.checkVisibility({ visibilityProperty: true }) && chosen(one));
+  window.looks = new Map(controls.map((one) => [one, look(shown(one))]));
+  window.reached = new Set();
+  document.activeElement.blur();
+  return controls.length;
+}
+"""
+
+# What has the focus now: "" where all is well with it, else what is wrong; null at the end of the page
+FOCUS = """
+() => {
+  let one = document.activeElement;
+  while (one.shadowRoot?.activeElement) one = one.shadowRoot.activeElement;
+  if (one === document.body) return null;
+  reached.add(one);
+  let opacity = 1;
+  for (let up = shown(one); up; up = up.parentElement ?? up.getRootNode().host) opacity *= getComputedStyle(up).opacity;
+  const { width, height, bottom, top, right, left } = one.getBoundingClientRect();
+  const away = bottom <= 0 || top >= innerHeight || right <= 0 || left >= innerWidth || !width || !height;
+  const same = look(shown(one)) === looks.get(one);
+  const wrong = [opacity < 0.5 && 'transparent', away && 'off the screen', same && 'unchanged'];
+  return wrong.filter(Boolean).map((word) => `${word}: ${one.outerHTML.slice(0, 160)}`).join('; ');
+}
+"""
+
+
+@pytest.mark.parametrize(("path", "mode"), [(PAGE, "phone"), (CHAPTER, "light"), (EXPLORER, "dark")])
+def test_tab_reaches_every_control_and_one_sees_where_it_is(site: Site, path: str, mode: str) -> None:
+    with site.visit(path, mode) as visit:
+        count = visit.page.evaluate(CONTROLS)
+        said = []
+        for _ in range(count + 20):
+            visit.page.keyboard.press("Tab")
+            wrong = visit.page.evaluate(FOCUS)
+            if wrong is None:
+                break
+            said.append(wrong)
+        missed = visit.page.evaluate(
+            "controls.filter((one) => !reached.has(one)).map((one) => one.outerHTML.slice(0, 160))"
+        )
+    assert count > 10
+    assert [wrong for wrong in said if wrong] == []
+    assert missed == []
+
+
+def press(visit: Visit, selector: str, key: str = "Enter") -> None:
+    visit.page.locator(selector).locator("visible=true").first.focus()
+    visit.page.keyboard.press(key)
+
+
+def test_the_switch_of_colours_goes_round_and_stays(site: Site) -> None:
+    theme = "document.documentElement.dataset.theme"
+    with site.visit(PAGE) as visit:
+        seen = []
+        for _ in range(3):
+            press(visit, ".theme-switch-button")
+            seen.append(visit.page.evaluate("document.documentElement.dataset.mode"))
+        assert sorted(seen) == ["auto", "dark", "light"]
+        while visit.page.evaluate("document.documentElement.dataset.mode") != "dark":
+            press(visit, ".theme-switch-button")
+        visit.go(site.base + "references.html")
+        assert visit.page.evaluate(theme) == "dark"
+
+
+def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
+    with site.visit(PAGE) as visit:
+        visit.page.keyboard.press("Control+k")
+        visit.page.locator("dialog input[type=search]").wait_for()
+        visit.page.keyboard.type("patchify")
+        visit.page.keyboard.press("Enter")
+        found = visit.page.locator("#search-results a[href*='06_patches']").first
+        found.wait_for()
+        found.focus()
+        visit.page.keyboard.press("Enter")
+        visit.page.wait_for_url("**/06_patches.html*")
+        assert visit.complaints == []
+
+
+def test_a_folded_solution_opens_by_a_key_and_its_code_is_copied(site: Site) -> None:
+    with site.visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"]) as visit:
+        solution = "article details:has(.highlight):not(.hide)"
+        assert visit.page.locator(f"{solution} pre").first.is_hidden()
+        press(visit, f"{solution} > summary")
+        code = visit.page.locator(f"{solution} pre").first
+        code.wait_for()
+        press(visit, f"{solution} .copybtn")
+        copied = visit.page.wait_for_function("navigator.clipboard.readText()").json_value()
+        assert copied.strip() == code.inner_text().strip() != ""
+
+
+def test_on_a_phone_both_sidebars_open_and_close_by_touch_and_key(site: Site) -> None:
+    with site.visit(CHAPTER, "phone") as visit:
+        contents = visit.page.locator("nav.bd-docs-nav a", has_text="Notation").first
+        assert contents.is_hidden()
+        visit.page.locator(".primary-toggle").locator("visible=true").first.tap()
+        contents.wait_for()
+        visit.page.keyboard.press("Escape")
+        contents.wait_for(state="hidden")
+        section = visit.page.locator(":is(.bd-sidebar-secondary, dialog) a", has_text="What it costs").first
+        assert section.is_hidden()
+        visit.page.locator(".secondary-toggle").locator("visible=true").first.tap()
+        section.wait_for()
+        visit.page.keyboard.press("Escape")
+        section.wait_for(state="hidden")
+
+
+def test_the_first_tab_offers_to_skip_to_the_text(site: Site) -> None:
+    with site.visit(PAGE) as visit:
+        visit.page.keyboard.press("Tab")
+        assert "Skip" in visit.page.evaluate("document.activeElement.textContent")
+        visit.page.keyboard.press("Enter")
+        visit.page.keyboard.press("Tab")
+        assert visit.page.evaluate("!!document.activeElement.closest('main')")
+
+
+def test_without_scripts_the_text_the_figures_and_the_links_are_there(site: Site) -> None:
+    with site.browser.new_context(java_script_enabled=False, viewport=dict(width=1280, height=900)) as context:
+        page = context.new_page()
+        page.goto(site.base + EXPLORER)
+        assert page.locator("article h1").inner_text()
+        assert page.locator("nav.bd-docs-nav a").first.is_visible()
+        assert page.locator("article p").count() > 20
+        assert page.locator("article .highlight pre").first.is_visible()
+        assert page.locator("article figure img").first.is_visible()
+        assert page.locator(".vitbook-explorer .still img").first.is_visible()
+        assert page.locator(".pst-js-only").locator("visible=true").count() == 0, "buttons that need scripts are away"
+        summary = page.locator("article details:not(.hide) > summary").first
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert page.locator("article details[open]").count() == 1

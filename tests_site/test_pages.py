@@ -1,0 +1,87 @@
+"""Every page as a reader's browser shows it, in light, in dark and on a phone."""
+
+import gzip
+from functools import cache
+from pathlib import Path
+
+import pytest
+from visits import MATHJAX, MODES, Site, Visit
+
+BUDGET = 1_000_000  # bytes of one page with all it loads, as sent: text compressed, without MathJax and icons
+ICONS = ("fontawesome", "webfonts")
+
+# WCAG 2.2 AA, and what axe-core's authors advise beyond it
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+# Where axe-core is mistaken: rule, what its target contains, and why it is.
+MISTAKEN = [
+    # It reads "Class token" and "0.2 %" beside it as one word; the name is "class token: 0.2 %".
+    ("label-content-name-mismatch", "[data-token="),
+]
+
+FORMULAS = r"""
+() => {
+  const said = [];
+  const bare = [...document.querySelectorAll('.math')].filter((one) => !one.querySelector('mjx-container'));
+  bare.forEach((one) => said.push(`not set: ${one.textContent}`));
+  document.querySelectorAll('mjx-merror, [data-mjx-error]').forEach((one) => said.push(`error: ${one.textContent}`));
+  const texts = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const text = texts.currentNode;
+    const formula = /\$\$|\$[^$\s][^$]*\$|\\[([]|\\(begin|tag|frac|sqrt)\{/.test(text.data);
+    if (formula && !text.parentElement.closest('pre, code, script, style, .math')) said.push(`source: ${text.data}`);
+  }
+  return said;
+}
+"""
+
+# The page's own width, and everything that sticks out of it and cannot be scrolled to within a frame of its own
+WIDE = """
+() => {
+  const { clientWidth: room, scrollWidth: whole } = document.documentElement;
+  const said = whole > room ? [`scrolls to ${whole}`] : [];
+  const framed = (one) => one && one !== document.body
+    && (['auto', 'scroll'].includes(getComputedStyle(one).overflowX) || framed(one.parentElement));
+  for (const one of document.querySelectorAll('main article *')) {
+    if (!one.checkVisibility() || one.closest('mjx-assistive-mml') || framed(one.parentElement)) continue;
+    const { left, right } = one.getBoundingClientRect();
+    if (left < -1 || right > room + 1) said.push(`from ${left} to ${right}: ${one.outerHTML.slice(0, 80)}`);
+  }
+  return said;
+}
+"""
+
+
+def barriers(visit: Visit) -> list[str]:
+    """What axe-core finds, one line each."""
+    found = []
+    for rule in visit.run_axe({"runOnly": TAGS, "resultTypes": ["violations"]}):
+        for node in rule["nodes"]:
+            target = str(node["target"])
+            if not any(rule["id"] == name and part in target for name, part in MISTAKEN):
+                found.append(f"{rule['id']}: {target} {node['html'][:120]} {node['failureSummary']}")
+    return found
+
+
+@cache
+def weight(path: Path) -> int:
+    content = path.read_bytes()
+    return len(gzip.compress(content)) if path.suffix in {".html", ".css", ".js", ".svg"} else len(content)
+
+
+def too_heavy(visit: Visit, site: Site) -> list[str]:
+    paths = [address.removeprefix(site.base).partition("?")[0] for address in visit.loaded if MATHJAX not in address]
+    weights = {path: weight(site.folder / path) for path in paths if path and not any(icon in path for icon in ICONS)}
+    most = sorted(weights.items(), key=lambda one: -one[1])[:3]
+    return [f"{sum(weights.values()):,} bytes, most in {most}"] if sum(weights.values()) > BUDGET else []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_page_is_whole(site: Site, name: str, mode: str) -> None:
+    with site.visit(name, mode) as visit:
+        problems = visit.complaints + visit.page.evaluate(FORMULAS) + visit.page.evaluate(WIDE)
+        if mode != "phone":
+            assert visit.page.evaluate("document.documentElement.dataset.theme") == mode
+            problems += barriers(visit)
+        problems += too_heavy(visit, site)
+    assert not problems, "\n".join(problems)

@@ -1,0 +1,106 @@
+"""Visits to a built site in light, in dark or on a phone, each by a browser that knows nothing of those before."""
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import npm
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
+
+PHONE = dict(viewport=dict(width=360, height=740), has_touch=True, is_mobile=True)
+MODES = {"light": dict(color_scheme="light"), "dark": dict(color_scheme="dark"), "phone": PHONE}
+MATHJAX = f"https://cdn.jsdelivr.net/npm/{npm.MATHJAX.name}@{npm.MATHJAX.version}/"
+PATIENCE = 60_000  # milliseconds: a busy machine is not a broken page
+REDIRECT = re.compile(r"""<meta[^>]+http-equiv=["']?refresh""", re.I)
+
+
+def pages(folder: Path) -> list[str]:
+    """Every page of a built site, by its path, without those that only send the reader on."""
+    found = sorted(path for path in folder.rglob("*.html") if "_static" not in path.relative_to(folder).parts)
+    if not found:
+        raise FileNotFoundError(f"{folder} holds no pages; make book builds them")
+    return [
+        path.relative_to(folder).as_posix() for path in found if not REDIRECT.search(path.read_text(encoding="utf-8"))
+    ]
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Site:
+    """A built site, served on this machine; what it asks of others is answered from npm's package, or noted."""
+
+    def __init__(self, browser: Browser, folder: Path):
+        self.browser, self.folder = browser, folder
+
+    def __enter__(self) -> "Site":
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(self.folder)))
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.base = f"http://127.0.0.1:{self.server.server_port}/"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    @contextmanager
+    def visit(self, name: str, mode: str = "light", **options) -> Iterator["Visit"]:
+        """A page, loaded and its formulas set; options are those of Playwright's `new_context`."""
+        settings = dict(viewport=dict(width=1280, height=900), reduced_motion="reduce") | MODES[mode] | options
+        with self.browser.new_context(**settings) as context:
+            context.set_default_timeout(PATIENCE)
+            visit = Visit(context.new_page(), self.base)
+            context.route(lambda address: not address.startswith(self.base), visit.answer)
+            visit.go(self.base + name)
+            yield visit
+
+
+class Visit:
+    """One page, all that is wrong with it so far, and what it has loaded."""
+
+    def __init__(self, page: Page, base: str):
+        self.page, self.base = page, base
+        self.complaints: list[str] = []
+        self.loaded: set[str] = set()
+        page.on("console", self.listen)
+        page.on("pageerror", lambda error: self.complaints.append(f"a script fails: {error}"))
+        page.on("requestfailed", self.note)
+        page.on("requestfinished", lambda request: self.loaded.add(request.url))
+        page.on("response", lambda got: got.status >= 400 and self.complaints.append(f"{got.url}: {got.status}"))
+
+    def listen(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"console: {message.text}")
+
+    def note(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":  # the reader has gone on to another page
+            self.complaints.append(f"{request.url}: {request.failure}")
+
+    def answer(self, route: Route) -> None:
+        """MathJax is the one thing that a page may ask of another server."""
+        address = route.request.url
+        path = address.removeprefix(MATHJAX).partition("?")[0]
+        if not address.startswith(MATHJAX) or path not in npm.files(npm.MATHJAX):
+            return self.answer_nothing(route)
+        kind = "text/javascript" if path.endswith(".js") else "font/woff"
+        anybody = {"access-control-allow-origin": "*"}
+        return route.fulfill(body=npm.files(npm.MATHJAX)[path], headers=anybody, content_type=kind)
+
+    def answer_nothing(self, route: Route) -> None:
+        self.complaints.append(f"asks another server for {route.request.url}")
+        route.abort()
+
+    def go(self, address: str) -> None:
+        self.page.goto(address)
+        self.page.evaluate("window.MathJax?.startup?.promise.then(() => null)")
+
+    def run_axe(self, options: dict) -> list[dict]:
+        """What axe-core finds wrong."""
+        self.page.evaluate(npm.files(npm.AXE)["axe.min.js"].decode())
+        return self.page.evaluate("(options) => axe.run(document, options)", options)["violations"]
