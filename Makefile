@@ -84,5 +84,5 @@ serve: $(STAMP)  ## Show the built site on http://localhost:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
-	rm -rf _build .pytest_cache .ruff_cache build *.egg-info
+	rm -rf _build .hypothesis .pytest_cache .ruff_cache build *.egg-info
 	find vitbook tests tests_site tools _ext -name __pycache__ -type d -prune -exec rm -rf {} +

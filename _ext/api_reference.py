@@ -15,12 +15,12 @@ import package_source
 from docutils import nodes
 from docutils.statemachine import StringList
 from package_source import PACKAGE, Module, Symbol, chapters_of, proven, read_package, title_of
+from site_address import repository_url
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
-from vitbook_site import repository_url
 
 LONGEST_VALUE = 90  # characters of a constant's value that are shown; longer ones are a click away
 MANY = 4  # chapters that are named one by one

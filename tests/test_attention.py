@@ -151,7 +151,7 @@ def test_what_does_not_fit_is_named(function, shapes, mask, message):
 
 @pytest.mark.parametrize("bandwidth", [0, -0.5])
 def test_a_bandwidth_must_be_positive(bandwidth):
-    with pytest.raises(ValueError, match=f"must be positive, got {bandwidth}"):
+    with pytest.raises(ValueError, match=f"must be a positive number, got {bandwidth}"):
         gaussian_attention(*queries_keys_values(), bandwidth)
 
 

@@ -654,18 +654,18 @@ def test_every_argument_has_an_effect(function):
 def test_the_table_of_arguments_is_complete():
     own = {value for value in vars(heads).values() if getattr(value, "__module__", None) == heads.__name__}
     public = {value for value in own if inspect.isroutine(value) or inspect.isclass(value)}
-    assert public - {heads.start_at_zero, heads.check_classes} == set(ARGUMENTS)
+    assert public - {heads.start_at_zero, heads.check_classes, heads.check_map} == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: soft_argmax(torch.ones(3), 2), r"\(\.\.\., rows, columns\), got \(3,\)"),
-        (lambda: soft_argmax(torch.ones(3, 4), 0), "cell must be a positive number of pixels, got 0"),
+        (lambda: soft_argmax(torch.ones(3, 4), 0), "cell must be a positive number, got 0"),
         (lambda: target_heatmaps(torch.ones(2, 3), (4, 5), 2, 1.0), r"\(\.\.\., 2\), x and y in pixels, got \(2, 3\)"),
         (lambda: target_heatmaps(torch.tensor(1.0), (4, 5), 2, 1.0), r"\(\.\.\., 2\), x and y in pixels, got \(\)"),
-        (lambda: target_heatmaps(torch.ones(2), (4, 5), 2, 0.0), "sigma must be a positive number of pixels, got 0.0"),
-        (lambda: target_heatmaps(torch.ones(2), (4, 5), -1, 1.0), "cell must be a positive number of pixels, got -1"),
+        (lambda: target_heatmaps(torch.ones(2), (4, 5), 2, 0.0), "sigma must be a positive number, got 0.0"),
+        (lambda: target_heatmaps(torch.ones(2), (4, 5), -1, 1.0), "cell must be a positive number, got -1"),
         (
             lambda: intersection_over_union(torch.zeros(2, 3).long(), torch.zeros(3, 2).long(), 4),
             r"labels' shape \(3, 2\), got \(2, 3\)",

@@ -33,7 +33,8 @@ ORDER = [
 ]
 # Beside the model: these know nothing of it.
 BESIDE = ["names", "pictures", "archives", "download", "sources", "data", "preprocessing", "published", "weight_files"]
-BESIDE += ["augment", "checkpoint", "training", "engine", "plotting", "runtime", "source", "typed", "watching"]
+BESIDE += ["checks", "augment", "checkpoint", "training", "engine", "plotting", "runtime", "source", "typed"]
+BESIDE += ["watching"]
 # The command line may call everything, each of these those before it, and nothing else calls them.
 ABOVE = ["runs", "cli", "__main__"]
 

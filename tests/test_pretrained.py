@@ -622,7 +622,7 @@ def test_an_unknown_kernel_is_named():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(num_classes=-1), "num_classes must be 0 or more, got -1"),
+        (dict(num_classes=-1), "num_classes must be at least 0, got -1"),
         (dict(image_size=10), "image 10×10 is not divisible by patch size 4"),
         (dict(image_size=(4, 4, 4)), "image_size must be a number or"),
     ],

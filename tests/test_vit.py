@@ -239,7 +239,7 @@ def test_one_batch_of_digits_is_learned_below_a_hundredth():
         (lambda: create_vit("vit_digits", positions="sincos"), "learned, .*none, got 'sincos'"),
         (lambda: small_config(pool="max"), "pool must be one of class, mean, got 'max'"),
         (lambda: small_config(class_token=False), "pool 'class' needs class_token=True"),
-        (lambda: small_config(num_classes=-1), "num_classes must be 0 or more, got -1"),
+        (lambda: small_config(num_classes=-1), "num_classes must be at least 0, got -1"),
         *[
             (lambda name=name: small_config(**{name: 0}), f"{name} must be at least 1, got 0")
             for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim")

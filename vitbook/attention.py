@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitbook.checks import check_floats, check_positive, check_shares, check_tensors
+
 LONGEST_EXPLICIT = 1024  # keys up to which `quickest_attention` may store the weights
 
 
@@ -18,7 +20,10 @@ def attention_scores(q: Tensor, k: Tensor) -> Tensor:
 
     Vaswani et al. 2017, section 3.2.1. For independent entries of mean 0 and variance 1, q·k has variance d;
     dividing by √d brings it back to 1 whatever the width.
+
+    In float16, QKᵀ has to stay below 65,504 before it is divided; the fused kernel does not mind.
     """
+    check_attention_inputs(q, k, k)
     return q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
 
 
@@ -28,6 +33,7 @@ def attention_weights(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     mask: boolean, broadcastable to the scores; True where a query may look. A query that may look nowhere gets a row of
     zeros, as in torch's fused kernel.
     """
+    check_scores_and_mask(scores, mask)
     if mask is None:
         return scores.softmax(dim=-1)
     weights = scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
@@ -47,7 +53,7 @@ def attention(
 
     Raises ValueError where the shapes do not fit or the mask is not boolean.
     """
-    check_attention_inputs(q, k, v, mask)
+    check_attention_inputs(q, k, v, mask, dropout_p)
     weights = attention_weights(attention_scores(q, k), mask)
     return F.dropout(weights, dropout_p) @ v, weights
 
@@ -57,8 +63,9 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None,
 
     Same arguments, same errors and, to rounding, the same output and gradients as `attention`.
     """
-    check_attention_inputs(q, k, v, mask)
+    check_attention_inputs(q, k, v, mask, dropout_p)
     if mask is not None:  # torch lets a mask broadcast no further than the scores
+        mask = torch.atleast_2d(mask)
         q = q.expand(*torch.broadcast_shapes(q.shape[:-2], mask.shape[:-2]), *q.shape[-2:])
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
 
@@ -71,6 +78,7 @@ def quickest_attention(
     Nearly always that is the fused kernel. On a CPU, its gradient in bfloat16 takes several times as long as that of
     the explicit form, as long as the (..., T_q, T_k) weights fit into memory with ease.
     """
+    check_tensors(q=q, k=k, v=v)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if q.device.type == "cpu" and q.dtype == torch.bfloat16 and differentiated and k.shape[-2] <= LONGEST_EXPLICIT:
         return attention(q, k, v, mask, dropout_p=dropout_p)[0]
@@ -82,21 +90,23 @@ def gaussian_attention(q: Tensor, k: Tensor, v: Tensor, bandwidth: float = 1.0) 
 
     (..., T_q, d), (..., T_k, d), (..., T_k, d_v) → (..., T_q, d_v), (..., T_q, T_k). Nadaraya 1964, Watson 1964.
 
-    Raises ValueError where the shapes do not fit or the bandwidth is not positive.
+    In float16, ‖q − kᵢ‖² and ‖q − kᵢ‖²/2σ² have to stay below 65,504. Raises ValueError where the shapes do not fit or
+    the bandwidth is not positive.
     """
     check_attention_inputs(q, k, v)
-    if bandwidth <= 0:
-        raise ValueError(f"bandwidth must be positive, got {bandwidth}")
+    check_positive(bandwidth=bandwidth)
     squared_distances = (q.unsqueeze(-2) - k.unsqueeze(-3)).square().sum(dim=-1)
     weights = attention_weights(-squared_distances / (2 * bandwidth**2))
     return weights @ v, weights
 
 
-def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> None:
-    """Raise ValueError, with what was expected and what came, unless q, k, v and mask fit together.
+def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout_p: float = 0.0) -> None:
+    """Raise TypeError or ValueError, with what was expected and what came, unless the arguments fit together.
 
     (..., T_q, d), (..., T_k, d), (..., T_k, d_v), (..., T_q, T_k).
     """
+    check_floats(q=q, k=k, v=v)
+    check_shares(dropout_p=dropout_p)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim < 2:
             raise ValueError(f"{name} must have shape (..., tokens, width), got {tuple(x.shape)}")
@@ -106,17 +116,38 @@ def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
         raise ValueError(f"attention needs at least one key of width at least 1, got k of shape {tuple(k.shape)}")
     if k.shape[-2] != v.shape[-2]:
         raise ValueError(f"each key needs one value, got {k.shape[-2]} keys and {v.shape[-2]} values")
+    if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
+        raise ValueError(f"q, k and v must be of one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
     leading = [x.shape[:-2] for x in (q, k, v)]
     try:
         batch = torch.broadcast_shapes(*leading)
     except RuntimeError:
         shapes = ", ".join(str(tuple(shape)) for shape in leading)
         raise ValueError(f"the leading dimensions of q, k and v must broadcast, got {shapes}") from None
+    if mask is not None:
+        check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
+
+
+def check_scores_and_mask(scores: Tensor, mask: Tensor | None) -> None:
+    """Raise TypeError or ValueError unless scores are (..., T_q, T_k), floating-point, and the mask fits them."""
+    check_floats(scores=scores)
+    if scores.ndim < 1:
+        raise ValueError(f"scores must have shape (..., T_q, T_k), got {tuple(scores.shape)}")
     if mask is None:
         return
+    check_tensors(mask=mask)
+    try:  # the mask may be there for more examples than the scores
+        leading = torch.broadcast_shapes(scores.shape[:-2], mask.shape[:-2])
+    except RuntimeError:
+        leading = scores.shape[:-2]
+    check_mask(mask, (*leading, *scores.shape[-2:]))
+
+
+def check_mask(mask: Tensor, expected: tuple[int, ...]) -> None:
+    """Raise TypeError or ValueError unless the mask is boolean and broadcasts to the shape of the scores."""
+    check_tensors(mask=mask)
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may look, got {mask.dtype}")
-    expected = (*batch, q.shape[-2], k.shape[-2])
     try:
         fits = torch.broadcast_shapes(mask.shape, expected) == torch.Size(expected)
     except RuntimeError:

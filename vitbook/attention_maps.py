@@ -11,6 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import (
+    check_choice,
+    check_floats,
+    check_grids,
+    check_kind,
+    check_numbers,
+    check_shape,
+    check_shares,
+    check_sizes,
+    check_tensors,
+    decomposed,
+)
 from vitbook.multihead import MultiHeadSelfAttention
 
 Grid = tuple[int, int]
@@ -32,6 +44,7 @@ def recorded_attention(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Raises ValueError for a model without `MultiHeadSelfAttention`, and where recordings are nested.
     """
+    check_kind(nn.Module, model=model)
     layers = [module for module in model.modules() if isinstance(module, MultiHeadSelfAttention)]
     if not layers:
         raise ValueError(f"{type(model).__name__} has no MultiHeadSelfAttention whose weights could be recorded")
@@ -65,11 +78,12 @@ def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard
 
     heads: "mean", "max" or "min" over heads; residual: whether the ½I of the residual connection is there;
     discard: this share of each picture's and block's smallest weights is set to 0 first. Rows are normalised after
-    each of these. Raises ValueError for weights of another shape, an unknown heads and a share outside 0 … 1.
+    each of these; one in which no weight is left stays empty. Raises ValueError for weights of another shape, an
+    unknown heads and a share outside 0 … 1.
     """
     check_weights(weights)
-    if heads not in HEAD_REDUCTIONS:
-        raise ValueError(f"heads must be one of {', '.join(HEAD_REDUCTIONS)}, got {heads!r}")
+    check_choice("heads", heads, HEAD_REDUCTIONS)
+    check_numbers(discard=discard)
     if not 0 <= discard < 1:
         raise ValueError(f"discard must be a share, 0 or more and below 1, got {discard}")
     tokens = weights.shape[-1]
@@ -79,7 +93,7 @@ def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard
         mixed = HEAD_REDUCTIONS[heads](block, dim=1)  # (B, T, T)
         if discard:
             mixed = without_smallest(mixed, discard)
-        mixed = mixed / mixed.sum(dim=-1, keepdim=True)
+        mixed = mixed / mixed.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
         if residual:
             mixed = 0.5 * mixed + 0.5 * identity
         rolled = mixed @ rolled
@@ -88,7 +102,9 @@ def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard
 
 def without_smallest(weights: Tensor, share: float) -> Tensor:
     """Set each picture's smallest weights to 0, but never a row's largest. (B, T, T) → (B, T, T)."""
-    count = int(share * weights[0].numel())
+    check_shape("weights", weights, "B", "T", "T")
+    check_shares(share=share)
+    count = int(share * weights.shape[1] * weights.shape[2])
     smallest = weights.flatten(1).topk(count, dim=-1, largest=False).indices
     kept = torch.ones_like(weights, dtype=torch.bool).flatten(1).scatter(1, smallest, False).view_as(weights)
     kept = kept | (weights == weights.amax(dim=-1, keepdim=True))  # so that no row is left empty
@@ -101,16 +117,26 @@ def gradient_weighted_attention(weights: list[Tensor], score: Tensor) -> Tensor:
     (B, h, T, T) for each block, still in the graph, and a score for each picture (B,) → (B, T, T). Chefer et al. 2021,
     "Generic Attention-model Explainability", Eqs. 5 and 6. Row 0, without the first column, is the class token's map.
 
-    Raises ValueError where score does not have shape (B,), and RuntimeError where it does not depend on the weights.
+    Raises ValueError where score does not have shape (B,), or does not depend on the weights.
     """
+    check_recorded(weights)
+    check_floats(score=score)
     batch, _, tokens, _ = weights[0].shape
     if score.shape != (batch,):
         raise ValueError(f"score must have shape (B,) = ({batch},), one for each picture, got {tuple(score.shape)}")
-    gradients = torch.autograd.grad(score.sum(), weights)
-    relevance = torch.eye(tokens, dtype=score.dtype, device=score.device).expand(batch, -1, -1)
+    gradients = gradients_of(score, weights)
+    relevance = torch.eye(tokens, dtype=weights[0].dtype, device=score.device).expand(batch, -1, -1)
     for attention, gradient in zip(weights, gradients, strict=True):
         relevance = relevance + (attention * gradient).clamp(min=0).mean(dim=1).detach() @ relevance
     return relevance
+
+
+def gradients_of(score: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
+    """∂score/∂A for the weights A of each block. Raises ValueError where the score does not depend on them."""
+    try:
+        return torch.autograd.grad(score.sum(), weights)
+    except RuntimeError as error:
+        raise ValueError(f"score must depend on the weights, and the graph still be there: {error}") from None
 
 
 def patch_map(attention: Tensor, grid: Grid, query: int = 0, num_prefix_tokens: int = 1) -> Tensor:
@@ -119,7 +145,11 @@ def patch_map(attention: Tensor, grid: Grid, query: int = 0, num_prefix_tokens: 
     query: a token's number; 0 is the class token where there is one. The prefix tokens' share is left away, and nothing
     is renormalised. Raises ValueError where grid, tokens and query do not fit together.
     """
+    check_tensors(attention=attention)
+    if attention.ndim < 2:
+        raise ValueError(f"attention must have shape (..., T, T), got {tuple(attention.shape)}")
     check_grid(attention.shape[-1], grid, num_prefix_tokens)
+    check_sizes(None, query=query)
     if not -attention.shape[-2] <= query < attention.shape[-2]:
         raise ValueError(f"query must be the number of one of {attention.shape[-2]} tokens, got {query}")
     return attention[..., query, num_prefix_tokens:].unflatten(-1, grid)
@@ -130,8 +160,11 @@ def class_map(attention: Tensor, grid: Grid, num_prefix_tokens: int = 1) -> Tens
 
     Raises ValueError where there is no class token, or grid and tokens do not fit together.
     """
+    check_sizes(0, num_prefix_tokens=num_prefix_tokens)
     if num_prefix_tokens < 1:
-        raise ValueError("this model has no class token whose attention could be shown: name a patch as query")
+        raise ValueError(
+            "this model has no class token (num_prefix_tokens 0) whose attention could be shown: name a patch as query"
+        )
     return patch_map(attention, grid, 0, num_prefix_tokens)
 
 
@@ -150,6 +183,8 @@ def attention_distance(weights: Tensor, grid: Grid, patch_size: int, num_prefix_
 
 def patch_distances(grid: Grid, patch_size: int) -> Tensor:
     """Distances between the centres of all patches, in pixels. → (N, N)."""
+    check_grids(grid=grid)
+    check_sizes(patch_size=patch_size)
     rows, columns = torch.arange(grid[0]), torch.arange(grid[1])
     centres = torch.cartesian_prod(rows, columns).view(-1, 2).to(torch.get_default_dtype()) * patch_size
     return torch.cdist(centres, centres, compute_mode="donot_use_mm_for_euclid_dist")
@@ -157,6 +192,9 @@ def patch_distances(grid: Grid, patch_size: int) -> Tensor:
 
 def only_patches(weights: Tensor, grid: Grid, num_prefix_tokens: int = 1) -> Tensor:
     """The weights among patches alone, each row renormalised to sum to 1. (..., T, T) → (..., N, N)."""
+    check_floats(weights=weights)
+    if weights.ndim < 2 or weights.shape[-1] != weights.shape[-2]:
+        raise ValueError(f"weights must have shape (..., T, T), got {tuple(weights.shape)}")
     check_grid(weights.shape[-1], grid, num_prefix_tokens)
     among = weights[..., num_prefix_tokens:, num_prefix_tokens:]
     return among / among.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
@@ -176,6 +214,8 @@ def position_similarity(pos_embed: Tensor, grid: Grid, num_prefix_tokens: int = 
 
     Dosovitskiy et al. 2021, Figure 7 (centre).
     """
+    check_floats(pos_embed=pos_embed)
+    check_shape("pos_embed", pos_embed, 1, "T", "D")
     check_grid(pos_embed.shape[-2], grid, num_prefix_tokens)
     directions = F.normalize(pos_embed[0, num_prefix_tokens:], dim=-1)
     return (directions @ directions.T).unflatten(1, grid)
@@ -187,29 +227,45 @@ def patch_filters(weight: Tensor, count: int) -> tuple[Tensor, Tensor]:
     Dosovitskiy et al. 2021, Figure 7 (left). Second: the share of the filters' variance that each explains, largest
     first. Raises ValueError where there are not that many components.
     """
+    check_floats(weight=weight)
+    check_shape("weight", weight, "D", "C", "P", "P")
+    check_sizes(None, count=count)
     filters = weight.flatten(1)
     if not 1 <= count <= min(filters.shape):
         raise ValueError(f"count must lie in 1 … {min(filters.shape)}, got {count}")
-    _, singular_values, components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False)
+    _, singular_values, components = decomposed("weight", filters - filters.mean(dim=0))
     variance = singular_values.square()
     return components[:count].unflatten(1, weight.shape[1:]), (variance / variance.sum())[:count]
 
 
+def check_recorded(weights: list[Tensor]) -> None:
+    """Raise TypeError or ValueError unless weights is a list of (B, h, T, T), all of one shape, and not empty."""
+    if not isinstance(weights, (list, tuple)) or not weights:
+        raise TypeError(f"weights must be a list of tensors, one for each block, got {type(weights).__name__}")
+    check_shape("weights", weights[0], "B", "h", "T", "T")
+    for one in weights:
+        check_shape("weights", one, *weights[0].shape[:-1], weights[0].shape[-2])
+
+
 def check_weights(weights: Tensor) -> None:
-    """Raise ValueError unless weights has shape (L, B, h, T, T)."""
+    """Raise TypeError or ValueError unless weights has shape (L, B, h, T, T)."""
+    check_floats(weights=weights)
     if weights.ndim != 5 or weights.shape[-1] != weights.shape[-2]:
         raise ValueError(f"weights must have shape (L, B, h, T, T), got {tuple(weights.shape)}")
 
 
 def check_number(name: str, number: int, count: int) -> int:
     """The number of a block or head, counted from 0; −1 is the last. Raises ValueError where there is no such one."""
+    check_sizes(None, **{name: number})
     if not -count <= number < count:
         raise ValueError(f"{name} must lie in 0 … {count - 1}, or -{count} … -1 from the end, got {number}")
     return number % count
 
 
 def check_grid(tokens: int, grid: Grid, num_prefix_tokens: int) -> None:
-    """Raise ValueError unless prefix tokens and patches together are all the tokens."""
+    """Raise TypeError or ValueError unless prefix tokens and patches together are all the tokens."""
+    check_grids(grid=grid)
+    check_sizes(0, num_prefix_tokens=num_prefix_tokens)
     expected = num_prefix_tokens + grid[0] * grid[1]
     if tokens != expected:
         raise ValueError(f"{num_prefix_tokens} + {grid[0]}·{grid[1]} = {expected} tokens expected, got {tokens}")

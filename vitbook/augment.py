@@ -6,6 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitbook.checks import (
+    check_choice,
+    check_floats,
+    check_numbers,
+    check_positive,
+    check_shape,
+    check_shares,
+    check_sizes,
+    check_tensors,
+)
+
 
 def random_affine(images: Tensor, degrees: float = 10.0, shift: float = 0.08, scale: float = 0.1) -> Tensor:
     """Turn, move and zoom each picture by a little of its own. float (B, C, H, W) → (B, C, H, W).
@@ -16,8 +27,10 @@ def random_affine(images: Tensor, degrees: float = 10.0, shift: float = 0.08, sc
 
     Raises ValueError unless images is a batch of floats.
     """
+    check_tensors(images=images)
     if images.ndim != 4 or not images.is_floating_point():
         raise ValueError(f"images must be floats (B, C, H, W), got {images.dtype} of shape {tuple(images.shape)}")
+    check_numbers(degrees=degrees, shift=shift, scale=scale)
     turn, zoom, right, down = torch.rand(4, len(images)) * 2 - 1  # each in −1 … 1
     angle, zoom = turn * math.radians(degrees), 1 + zoom * scale
     x = torch.stack([zoom * angle.cos(), -zoom * angle.sin(), shift * right], dim=-1)
@@ -31,6 +44,12 @@ def warp(images: Tensor, matrices: Tensor, outside: str) -> Tensor:
     (B, C, H, W), (B, 2, 3) → (B, C, H, W). Places are (x, y) from the middle, in pixels; the last column is a share of
     width and height. outside: "border" repeats it, "zeros" shows 0.
     """
+    check_pictures(images)
+    check_floats(images=images)
+    check_shape("matrices", matrices, len(images), 2, 3)
+    check_choice("outside", outside, ("border", "zeros"))
+    if not len(images):
+        return images.clone()
     ratio = images.shape[2] / images.shape[3]  # the view is 2 wide and 2 high, whatever the picture
     view = matrices * torch.tensor([[1, ratio, 2], [1 / ratio, 1, 2]])
     grid = F.affine_grid(view.to(images), list(images.shape), align_corners=False)
@@ -40,8 +59,11 @@ def warp(images: Tensor, matrices: Tensor, outside: str) -> Tensor:
 def random_crop(images: Tensor, padding: int) -> Tensor:
     """Move each picture by up to `padding` pixels along each axis; what comes into view mirrors the border.
 
-    (B, C, H, W) → (B, C, H, W). Raises ValueError unless 0 ≤ padding < H and W.
+    float (B, C, H, W) → (B, C, H, W). Raises ValueError unless 0 ≤ padding < H and W.
     """
+    check_pictures(images)
+    check_floats(images=images)
+    check_sizes(None, padding=padding)
     batch, _, height, width = images.shape
     if not 0 <= padding < min(height, width):
         raise ValueError(f"padding must lie in 0 … {min(height, width) - 1} for {height}×{width}, got {padding}")
@@ -55,6 +77,7 @@ def random_crop(images: Tensor, padding: int) -> Tensor:
 
 def random_flip(images: Tensor) -> Tensor:
     """Mirror half of the pictures, left to right. (B, C, H, W) → (B, C, H, W)."""
+    check_shape("images", images, "B", "C", "H", "W")
     chosen = (torch.rand(len(images)) < 0.5).to(images.device)
     return torch.where(chosen[:, None, None, None], images.flip(-1), images)
 
@@ -65,8 +88,8 @@ def random_erasing(images: Tensor, probability: float) -> Tensor:
     Zhong et al. 2020: 2 to 33 % of the area, in a square picture 0.3 to 3.3 times as high as wide. Raises ValueError
     unless 0 ≤ probability ≤ 1.
     """
-    if not 0 <= probability <= 1:
-        raise ValueError(f"probability must lie in 0 … 1, got {probability}")
+    check_shares(probability=probability)
+    check_pictures(images)
     chance, area, ratio, *places = torch.rand(5, len(images), 1)
     area, ratio = 0.02 + 0.31 * area, (10 / 3) ** (2 * ratio - 1)
     erased = (chance < probability)[:, :, None]
@@ -84,6 +107,7 @@ def mixup(images: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor
 
     (B, C, H, W), (B, K) → the same; λ is drawn from Beta(alpha, alpha), once a batch. Zhang et al. 2018.
     """
+    check_mixing(images, targets, alpha)
     share = float(torch.distributions.Beta(alpha, alpha).sample())
     other = torch.randperm(len(images)).to(images.device)
     return share * images + (1 - share) * images[other], share * targets + (1 - share) * targets[other]
@@ -95,6 +119,7 @@ def cutmix(images: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tenso
     (B, C, H, W), (B, K) → the same; the area is about 1 − λ with λ drawn from Beta(alpha, alpha), place and size once a
     batch. Yun et al. 2019.
     """
+    check_mixing(images, targets, alpha)
     height, width = images.shape[2:]
     side = (1 - float(torch.distributions.Beta(alpha, alpha).sample())) ** 0.5
     y, x = float(torch.rand(())) * height, float(torch.rand(())) * width
@@ -122,6 +147,9 @@ def rand_augment(images: Tensor, num_ops: int, magnitude: float) -> Tensor:
     Differs: in the paper's code some operations grow weaker as the magnitude grows; here all grow stronger.
     Raises ValueError for other pictures, and for num_ops or a magnitude below 0.
     """
+    check_tensors(images=images)
+    check_sizes(None, num_ops=num_ops)
+    check_numbers(magnitude=magnitude)
     if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3) or min(images.shape[2:]) < 3:
         expected = "uint8 (B, 1 or 3, H, W), at least 3×3"
         raise ValueError(f"images must be {expected}, got {images.dtype} of shape {tuple(images.shape)}")
@@ -233,3 +261,18 @@ COLOURS = {
     for change in (color, contrast, brightness, sharpness, solarize, posterize, auto_contrast, equalize)
 }
 OPERATIONS = (*MOVES, *COLOURS, "identity")  # the fourteen of Cubuk et al. 2020
+
+
+def check_pictures(images: Tensor) -> None:
+    """Raise TypeError or ValueError unless images has shape (B, C, H, W), with pixels in it."""
+    check_shape("images", images, "B", "C", "H", "W")
+    if 0 in images.shape[1:]:
+        raise ValueError(f"images must have channels, rows and columns, got {tuple(images.shape)}")
+
+
+def check_mixing(images: Tensor, targets: Tensor, alpha: float) -> None:
+    """Raise TypeError or ValueError unless there is a target (B, K) for each picture, and alpha is positive."""
+    check_pictures(images)
+    check_floats(images=images, targets=targets)
+    check_shape("targets", targets, len(images), "K")
+    check_positive(alpha=alpha)

@@ -79,7 +79,9 @@ def judge(exercise: Exercise, attempt) -> str:
     got = [outcome(attempt, case) for case in cases]
     if all(value is ... or value is None for value in got) and is_stub(attempt) or any(map(is_to_do, got)):
         return NOT_ATTEMPTED
-    if any(isinstance(value, RuntimeError) and re.search("dtype|scalar type", str(value)) for value in got):
+    if any(
+        isinstance(value, (RuntimeError, ValueError)) and re.search("dtype|scalar type", str(value)) for value in got
+    ):
         cases = [single_precision(case) for case in cases]  # the attempt makes float32 numbers of its own
         got = [outcome(attempt, case) for case in cases]
     expected = [outcome(exercise.reference, case) for case in cases]

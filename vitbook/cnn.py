@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import check_fits, check_shape, check_sizes, check_tensors
+
 
 class SmallCNN(nn.Module):
     """Three stages of one residual block, each twice as wide and half as large. (B, C, H, W) → (B, K).
@@ -17,9 +19,7 @@ class SmallCNN(nn.Module):
 
     def __init__(self, channels: int, num_classes: int, width: int = 32):
         super().__init__()
-        for name, value in (("channels", channels), ("num_classes", num_classes), ("width", width)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_sizes(channels=channels, num_classes=num_classes, width=width)
         self.stem = nn.Conv2d(channels, width, 3, padding=1, bias=False)
         self.stages = nn.Sequential(
             ResidualBlock(width, width, stride=1),
@@ -31,9 +31,11 @@ class SmallCNN(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """One vector a picture. (B, C, H, W) → (B, 4·width)."""
+        check_tensors(images=images)
         if images.ndim != 4 or images.shape[1] != self.stem.in_channels or min(images.shape[2:]) < 4:
             expected = f"(B, {self.stem.in_channels}, H, W), at least 4×4"
             raise ValueError(f"images must have shape {expected}, got {tuple(images.shape)}")
+        check_fits("images", images, self.stem.weight)
         return torch.relu(self.norm(self.stages(self.stem(images)))).mean(dim=(2, 3))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -45,6 +47,7 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, stride: int):
         super().__init__()
+        check_sizes(in_channels=in_channels, out_channels=out_channels, stride=stride)
         self.norm1 = nn.BatchNorm2d(in_channels)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(out_channels)
@@ -53,5 +56,7 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Identity() if plain else nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_shape("x", x, "B", self.conv1.in_channels, "H", "W")
+        check_fits("x", x, self.conv1.weight)
         y = self.conv1(F.relu(self.norm1(x)))
         return self.conv2(F.relu(self.norm2(y))) + self.shortcut(x)

@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from vitbook.checks import check_floats, check_kind, check_numbers, check_shape, check_sizes, check_tensors
 from vitbook.names import unknown
 from vitbook.pictures import crop_and_scale, read_picture, to_tensor
 from vitbook.sources import CIFAR10_CLASSES, SOURCES
@@ -82,8 +83,7 @@ class Dataset:
         """
         few = self.train if share == 1 else split_at_random(self.train, share, seed, self.class_names)[1]
         length = len(self.train) if length is None else length
-        if length < 1:
-            raise ValueError(f"length must be at least 1, got {length}")
+        check_sizes(length=length)
         index = torch.arange(length) % len(few)
         return replace(self, train=Split(few.images[index], few.labels[index]))
 
@@ -115,6 +115,10 @@ def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
 
     How often each of the 256 levels occurs says it all: an exact count, and no picture is turned into floating point.
     """
+    check_shape("images", images, "N", "C", "H", "W")
+    if images.dtype != torch.uint8 or not images.numel():
+        got = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise ValueError(f"images must be uint8, 0 to 255, and at least one pixel, got {got}")
     level = torch.arange(256, dtype=torch.float64) / 255
     counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(dim=1)])
     share = counts.double() / counts.sum(dim=1, keepdim=True)  # (C, 256)
@@ -128,6 +132,10 @@ def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
     Raises ValueError for pictures that are not uint8 or have another number of channels.
     """
+    check_tensors(images=images)
+    check_floats(mean=mean, std=std)
+    check_shape("mean", mean, "C")
+    check_shape("std", std, *mean.shape)
     if images.dtype != torch.uint8:
         raise ValueError(f"images must be uint8, 0 to 255, got {images.dtype}")
     if images.ndim != 4 or images.shape[1] != len(mean):
@@ -142,6 +150,8 @@ def split_at_random(split: Split, fraction: float, seed: int, class_names: Seque
     Which ones depends on `seed` alone; both parts keep the order. Raises ValueError unless 0 < fraction < 1 and every
     class has two pictures at least.
     """
+    check_numbers(fraction=fraction)
+    check_sizes(0, seed=seed)
     if not 0 < fraction < 1:
         raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
     random = np.random.RandomState(seed)  # numpy promises that its numbers never change
@@ -252,6 +262,7 @@ def photograph(name: str) -> Tensor:
     CC BY 2.0; both come with scikit-learn. "portrait", 224×224: the astronaut Eileen Collins, NASA, public domain.
     Raises ValueError for another name.
     """
+    check_kind(str, name=name)
     if name not in PHOTOGRAPHS:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
     if name == "portrait":
@@ -268,6 +279,7 @@ def album(size: int = 32) -> Split:
 
     Raises ValueError unless 1 ≤ size ≤ 128.
     """
+    check_sizes(None, size=size)
     if not 1 <= size <= 128:
         raise ValueError(f"size must lie in 1 … 128, got {size}")
     images, labels = [], []

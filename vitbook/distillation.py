@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import check_floats, check_kind, check_numbers, check_tensors
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.patches import HybridEmbedding, PatchEmbedding
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -51,6 +52,7 @@ class DistilledVisionTransformer(VisionTransformer):
     """
 
     def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
+        check_kind(ViTConfig, config=config)
         if config.pool != "class":
             raise ValueError(f"the distillation token stands beside a class token: pool 'class', got {config.pool!r}")
         super().__init__(config, patch_embed)
@@ -91,6 +93,7 @@ def soft_distillation_loss(
     by B. Raises ValueError for shapes and labels that do not fit, unless τ > 0, and unless 0 ≤ λ ≤ 1.
     """
     check_scores(scores, labels, teacher_scores=teacher_scores)
+    check_numbers(temperature=temperature, weight=weight)
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be a number above 0, got {temperature}")
     if not 0 <= weight <= 1:
@@ -136,6 +139,7 @@ def check_scores(scores: Tensor, labels: Tensor, **others: Tensor) -> None:
     """Raise ValueError unless the others are shaped like scores, (B, K), and labels, (B,), are classes 0 … K − 1."""
     check_same_shape(scores, **others)
     batch, num_classes = scores.shape
+    check_tensors(labels=labels)
     if labels.shape != (batch,) or labels.dtype != torch.int64:
         got = f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise ValueError(f"labels must be int64 of shape (B,) = ({batch},), got {got}")
@@ -146,8 +150,11 @@ def check_scores(scores: Tensor, labels: Tensor, **others: Tensor) -> None:
 
 def check_same_shape(scores: Tensor, **others: Tensor) -> None:
     """Raise ValueError unless scores has shape (B, K), with pictures and classes in it, and the others the same."""
+    check_floats(scores=scores)
+    check_tensors(**others)
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"scores must have shape (B, K), neither of them 0, got {tuple(scores.shape)}")
     for name, other in others.items():
         if other.shape != scores.shape:
             raise ValueError(f"{name} must have shape (B, K) = {tuple(scores.shape)}, got {tuple(other.shape)}")
+    check_floats(**others)

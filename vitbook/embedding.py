@@ -7,6 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import (
+    check_choice,
+    check_floats,
+    check_grids,
+    check_lengths,
+    check_numbers,
+    check_shape,
+    check_shares,
+    check_sizes,
+)
 from vitbook.patches import HybridEmbedding, PatchEmbedding, grid_size
 from vitbook.transformer import sincos_positions
 
@@ -36,10 +46,12 @@ class ImageEmbedding(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        if positions not in POSITIONS:
-            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, got {positions!r}")
-        if patch_embed.dim != dim:
-            raise ValueError(f"patch_embed must make tokens of width {dim}, got {patch_embed.dim}")
+        check_choice("positions", positions, POSITIONS)
+        check_lengths(2, image_size=image_size)
+        check_sizes(dim=dim)
+        check_shares(dropout=dropout)
+        if (width := getattr(patch_embed, "dim", None)) != dim:
+            raise ValueError(f"patch_embed must make tokens of width {dim}, got {width}")
         self.image_size = tuple(image_size)
         self.patch_embed = patch_embed
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
@@ -80,9 +92,14 @@ def drop_patches(x: Tensor, share: float, num_prefix_tokens: int = 1) -> Tensor:
     Liu et al. 2022, "PatchDropout". Of N patches, N − ⌊share · N⌋ stay, in another order: they have their positions in
     them already. The tokens before the patches all stay. Raises ValueError unless 0 ≤ share < 1.
     """
+    check_shape("x", x, "B", "T", "D")
+    check_numbers(share=share)
+    check_sizes(0, num_prefix_tokens=num_prefix_tokens)
     if not 0 <= share < 1:
         raise ValueError(f"share must be 0 or more and below 1, got {share}")
     patches = x.shape[1] - num_prefix_tokens
+    if patches < 0:
+        raise ValueError(f"num_prefix_tokens must be at most T = {x.shape[1]}, got {num_prefix_tokens}")
     order = torch.rand(len(x), patches).argsort(dim=1)[:, : patches - int(share * patches)]  # on the CPU: any GPU alike
     prefix = torch.arange(num_prefix_tokens).expand(len(x), -1)
     kept = torch.cat([prefix, num_prefix_tokens + order], dim=1).to(x.device)
@@ -97,6 +114,7 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
         super().__init__()
+        check_places(grid, dim, num_prefix_tokens)
         self.grid, self.num_prefix_tokens = grid, num_prefix_tokens
         self.pos_embed = nn.Parameter(torch.empty(1, num_prefix_tokens + grid[0] * grid[1], dim).normal_(std=0.02))
 
@@ -117,6 +135,7 @@ class LearnedPositions2D(nn.Module):
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
         super().__init__()
+        check_places(grid, dim, num_prefix_tokens)
         if dim % 2:
             raise ValueError(f"rows and columns share the width: dim must be even, got {dim}")
         self.num_prefix_tokens = num_prefix_tokens
@@ -133,6 +152,7 @@ class LearnedPositions2D(nn.Module):
     @torch.no_grad()
     def resize(self, grid: Grid) -> None:
         """Stretch the rows and the columns to another grid."""
+        check_grids(grid=grid)
 
         def stretch(table: Tensor, length: int) -> Tensor:
             return F.interpolate(table.mT, size=length, mode="linear").mT.contiguous()
@@ -150,6 +170,7 @@ class SinCosPositions2D(nn.Module):
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
         super().__init__()
+        check_places(grid, dim, num_prefix_tokens)
         self.dim, self.num_prefix_tokens = dim, num_prefix_tokens
         self.register_buffer("pos_embed", self.table(grid), persistent=False)
 
@@ -163,6 +184,13 @@ class SinCosPositions2D(nn.Module):
     def table(self, grid: Grid) -> Tensor:
         """The code of a grid. → (1, T, D)."""
         return F.pad(sincos_positions_2d(grid, self.dim), (0, 0, self.num_prefix_tokens, 0)).unsqueeze(0)
+
+
+def check_places(grid: Grid, dim: int, num_prefix_tokens: int) -> None:
+    """Raise TypeError or ValueError unless these are the sizes of a table of positions."""
+    check_grids(grid=grid)
+    check_sizes(dim=dim)
+    check_sizes(0, num_prefix_tokens=num_prefix_tokens)
 
 
 class NoPositions(nn.Module):
@@ -192,6 +220,8 @@ def sincos_positions_2d(grid: Grid, dim: int) -> Tensor:
 
     Raises ValueError where dim is not divisible by 4.
     """
+    check_grids(grid=grid)
+    check_sizes(0, dim=dim)
     if dim % 4:
         raise ValueError(f"sin and cos of row and column: dim must be divisible by 4, got {dim}")
     rows, columns = sincos_positions(grid[0], dim // 2), sincos_positions(grid[1], dim // 2)
@@ -215,15 +245,18 @@ def resize_positions(
 
     Raises ValueError where pos_embed does not have the shape that old_grid and num_prefix_tokens make.
     """
+    check_floats(pos_embed=pos_embed)
+    check_grids(old_grid=old_grid, new_grid=new_grid)
+    check_sizes(0, num_prefix_tokens=num_prefix_tokens)
+    check_choice("mode", mode, ("bicubic", "bilinear"))
     tokens = num_prefix_tokens + old_grid[0] * old_grid[1]
     if pos_embed.ndim != 3 or pos_embed.shape[:2] != (1, tokens):
         expected = f"(1, {num_prefix_tokens} + {old_grid[0]}·{old_grid[1]}, D)"
         raise ValueError(f"pos_embed must have shape {expected}, got {tuple(pos_embed.shape)}")
-    if min(new_grid) < 1:
-        raise ValueError(f"new_grid must have at least one row and one column, got {new_grid}")
     if tuple(old_grid) == tuple(new_grid):
         return pos_embed.clone()
     prefix, table = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
+    table = table.to(torch.promote_types(table.dtype, torch.float32))  # a CPU interpolates nothing narrower
     picture = table.unflatten(1, old_grid).permute(0, 3, 1, 2)  # (1, D, rows, columns)
     picture = F.interpolate(picture, size=new_grid, mode=mode, align_corners=align_corners, antialias=antialias)
-    return torch.cat([prefix, picture.flatten(2).transpose(1, 2)], dim=1)
+    return torch.cat([prefix, picture.flatten(2).transpose(1, 2).to(prefix.dtype)], dim=1)

@@ -3,7 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.checks import check_floats, check_numbers, check_shape, check_shares, check_sizes
+from vitbook.multihead import MultiHeadSelfAttention, check_num_heads
 from vitbook.self_attention import check_tokens
 
 LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
@@ -21,12 +22,15 @@ class MLP(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0):
         super().__init__()
+        check_sizes(dim=dim, hidden_dim=hidden_dim)
+        check_shares(dropout=dropout)
         self.fc1 = nn.Linear(dim, hidden_dim)
         self.act = nn.GELU()
         self.fc2 = nn.Linear(hidden_dim, dim)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        check_tokens(x, self.fc1.weight)
         x = self.dropout(self.act(self.fc1(x)))
         return self.dropout(self.fc2(x))
 
@@ -41,6 +45,7 @@ class DropPath(nn.Module):
 
     def __init__(self, p: float):
         super().__init__()
+        check_numbers(drop_path=p)
         if not 0 <= p < 1:
             raise ValueError(f"drop_path must be at least 0 and less than 1, got {p}")
         self.p = p
@@ -48,6 +53,8 @@ class DropPath(nn.Module):
     def forward(self, branch: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return branch
+        check_floats(branch=branch)
+        check_shape("branch", branch, "B", "T", "D")
         return branch * F.dropout(branch.new_ones(len(branch), 1, 1), self.p)  # 0 or 1/(1 − p), one for each picture
 
     def extra_repr(self) -> str:
@@ -75,6 +82,8 @@ class EncoderBlock(nn.Module):
         drop_path: float = 0.0,
     ):
         super().__init__()
+        check_num_heads(dim, num_heads)
+        check_sizes(mlp_dim=mlp_dim)
         self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.attn = MultiHeadSelfAttention(dim, num_heads, qkv_bias, attention_dropout, dropout)
         self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
@@ -82,7 +91,7 @@ class EncoderBlock(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
-        check_tokens(x, self.mlp.fc1.in_features)
+        check_tokens(x, self.mlp.fc1.weight)
         x = self.drop_path(self.attn(self.norm1(x))) + x  # Eq. 2
         x = self.drop_path(self.mlp(self.norm2(x))) + x  # Eq. 3
         return x
@@ -107,6 +116,8 @@ class Encoder(nn.Module):
         drop_path: float = 0.0,
     ):
         super().__init__()
+        check_sizes(depth=depth)
+        check_shares(drop_path=drop_path)
         self.blocks = nn.ModuleList(
             EncoderBlock(dim, num_heads, mlp_dim, dropout, attention_dropout, qkv_bias, drop_path * block / depth)
             for block in range(1, depth + 1)

@@ -8,6 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import (
+    check_fits,
+    check_floats,
+    check_grids,
+    check_numbers,
+    check_positive,
+    check_shape,
+    check_sizes,
+    check_tensors,
+    decomposed,
+)
 from vitbook.training import Batches, evaluate
 from vitbook.vit import VisionTransformer
 
@@ -16,6 +27,14 @@ def feature_map(backbone: VisionTransformer, images: Tensor) -> Tensor:
     """The patch tokens as a picture of D channels. (B, C, H, W) → (B, D, H', W'). What precedes them is left away."""
     rows, columns = backbone.embedding.grid
     return backbone.tokens(images)[:, -rows * columns :].mT.unflatten(2, (rows, columns))
+
+
+def check_map(features: Tensor, layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
+    """Raise TypeError or ValueError unless features are a map (B, D, H', W') that a layer takes."""
+    check_shape("features", features, "B", layer.in_channels, "H'", "W'")
+    if 0 in features.shape[2:]:
+        raise ValueError(f"features must have at least one row and one column, got {tuple(features.shape)}")
+    check_fits("features", features, layer.weight)
 
 
 # Places: keypoints as heatmaps
@@ -32,10 +51,12 @@ class HeatmapHead(nn.Module):
 
     def __init__(self, dim: int, num_keypoints: int, cells_per_patch: int):
         super().__init__()
+        check_sizes(dim=dim, num_keypoints=num_keypoints, cells_per_patch=cells_per_patch)
         self.proj = nn.ConvTranspose2d(dim, num_keypoints, kernel_size=cells_per_patch, stride=cells_per_patch)
         start_at_zero(self.proj)
 
     def forward(self, features: Tensor) -> Tensor:
+        check_map(features, self.proj)
         return self.proj(features)
 
 
@@ -44,8 +65,8 @@ def cell_centres(count: int, cell: float) -> Tensor:
 
     Pixel i has its centre at i, as in matplotlib's pictures, so that the picture begins at −½.
     """
-    if not cell > 0:
-        raise ValueError(f"cell must be a positive number of pixels, got {cell}")
+    check_sizes(0, count=count)
+    check_positive(cell=cell)
     return (torch.arange(count) + 0.5) * cell - 0.5
 
 
@@ -55,7 +76,8 @@ def soft_argmax(heatmaps: Tensor, cell: float) -> Tensor:
     (..., rows, columns), before the softmax → (..., 2): x and y in pixels, `cell` of which make a cell's side.
     Sun et al. 2018 ("Integral Human Pose Regression").
     """
-    if heatmaps.ndim < 2:
+    check_floats(heatmaps=heatmaps)
+    if heatmaps.ndim < 2 or 0 in heatmaps.shape[-2:]:
         raise ValueError(f"heatmaps must have shape (..., rows, columns), got {tuple(heatmaps.shape)}")
     probability = heatmaps.flatten(-2).softmax(dim=-1).view_as(heatmaps)
     y, x = (cell_centres(count, cell).to(heatmaps) for count in heatmaps.shape[-2:])
@@ -68,10 +90,11 @@ def target_heatmaps(points: Tensor, grid: tuple[int, int], cell: float, sigma: f
     (..., 2): x and y in pixels → (..., rows, columns) for a grid (rows, columns) of cells; sigma: standard deviation in
     pixels. Tompson et al. 2014. Differs: theirs has height 1 at its top, and is no distribution.
     """
+    check_floats(points=points)
+    check_grids(grid=grid)
+    check_positive(sigma=sigma)
     if points.ndim < 1 or points.shape[-1] != 2:
         raise ValueError(f"points must have shape (..., 2), x and y in pixels, got {tuple(points.shape)}")
-    if not sigma > 0:
-        raise ValueError(f"sigma must be a positive number of pixels, got {sigma}")
     along = []
     for coordinate, count in zip(points.unbind(dim=-1), reversed(grid), strict=True):
         offset = coordinate.unsqueeze(-1) - cell_centres(count, cell).to(points)
@@ -92,11 +115,13 @@ class SegmentationHead(nn.Module):
 
     def __init__(self, dim: int, num_classes: int, patch_size: int):
         super().__init__()
+        check_sizes(dim=dim, num_classes=num_classes, patch_size=patch_size)
         self.patch_size = patch_size
         self.proj = nn.Conv2d(dim, num_classes, kernel_size=1)
         start_at_zero(self.proj)
 
     def forward(self, features: Tensor) -> Tensor:
+        check_map(features, self.proj)
         return F.interpolate(self.proj(features), scale_factor=self.patch_size, mode="bilinear", align_corners=False)
 
 
@@ -106,6 +131,7 @@ def intersection_over_union(predicted: Tensor, labels: Tensor, num_classes: int)
     int64 (...) and (...): classes, 0 … K − 1, pooled over all pictures. nan for a class that neither has. Raises
     ValueError where the shapes differ or a class is not among the K.
     """
+    check_tensors(predicted=predicted, labels=labels)
     if predicted.shape != labels.shape:
         raise ValueError(f"predicted must have the labels' shape {tuple(labels.shape)}, got {tuple(predicted.shape)}")
     check_classes("predicted", predicted, num_classes)
@@ -117,7 +143,11 @@ def intersection_over_union(predicted: Tensor, labels: Tensor, num_classes: int)
 
 
 def check_classes(name: str, classes: Tensor, num_classes: int) -> None:
-    """Raise ValueError unless all classes, (...), lie in 0 … num_classes − 1."""
+    """Raise TypeError or ValueError unless all classes, (...), are int64 and lie in 0 … num_classes − 1."""
+    check_tensors(**{name: classes})
+    check_sizes(num_classes=num_classes)
+    if classes.dtype != torch.int64:
+        raise ValueError(f"{name} must be int64, got {classes.dtype}")
     if classes.numel() and not 0 <= classes.min() <= classes.max() < num_classes:
         raise ValueError(f"{name} must lie in 0 … {num_classes - 1}, got {classes.min()} … {classes.max()}")
 
@@ -134,6 +164,7 @@ class HiddenLayerHead(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, num_classes: int):
         super().__init__()
+        check_sizes(dim=dim, hidden_dim=hidden_dim, num_classes=num_classes)
         self.pre_logits = nn.Linear(dim, hidden_dim)
         self.head = nn.Linear(hidden_dim, num_classes)
         nn.init.xavier_uniform_(self.pre_logits.weight)
@@ -141,6 +172,8 @@ class HiddenLayerHead(nn.Module):
         start_at_zero(self.head)
 
     def forward(self, features: Tensor) -> Tensor:
+        check_shape("features", features, "B", self.pre_logits.in_features)
+        check_fits("features", features, self.pre_logits.weight)
         return self.head(torch.tanh(self.pre_logits(features)))
 
 
@@ -176,9 +209,15 @@ def neighbour_votes(
     exp(c/temperature), as in DINO (Caron et al. 2021); with temperature=math.inf, all k votes weigh alike. Queries do
     not depend on one another: where (M, N) numbers are too many, ask in parts.
     """
+    check_floats(queries=queries, bank=bank)
+    check_tensors(labels=labels)
     if queries.ndim != 2 or bank.ndim != 2 or queries.shape[1] != bank.shape[1] or labels.shape != bank.shape[:1]:
         got = ", ".join(str(tuple(tensor.shape)) for tensor in (queries, bank, labels))
         raise ValueError(f"queries, bank and labels must have shapes (M, D), (N, D) and (N,), got {got}")
+    check_sizes(None, k=k)
+    check_numbers(temperature=temperature)
+    if queries.dtype != bank.dtype:
+        raise ValueError(f"queries and bank must be of one dtype, got {queries.dtype} and {bank.dtype}")
     if not 1 <= k <= len(bank):
         raise ValueError(f"k must lie in 1 … {len(bank)}, the number of known features, got {k}")
     if not temperature > 0:
@@ -197,12 +236,13 @@ def feature_colours(maps: Tensor) -> Tensor:
     is stretched to 0 … 1. A component's sign is a convention: here its largest entry is positive. Oquab et al. 2024
     (DINOv2). Raises ValueError for fewer than three channels or patches.
     """
+    check_floats(maps=maps)
     if maps.ndim != 4 or min(maps.shape[1], maps[:, 0].numel()) < 3:
         expected = "(B, D, H', W') with three channels and three patches at least"
         raise ValueError(f"maps must have shape {expected}, got {tuple(maps.shape)}")
     patches = maps.movedim(1, -1).flatten(0, 2)  # (B·N, D)
     centred = patches - patches.mean(dim=0)
-    directions = torch.linalg.svd(centred, full_matrices=False).Vh[:3]
+    directions = decomposed("maps", centred)[2][:3]
     largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
     amounts = centred @ (directions * largest.sign()).T
     low, high = amounts.amin(dim=0), amounts.amax(dim=0)

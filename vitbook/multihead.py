@@ -10,11 +10,14 @@ from einops import einsum, rearrange
 from torch import Tensor, nn
 
 from vitbook.attention import attention, quickest_attention
+from vitbook.checks import check_shape, check_shares, check_sizes
 from vitbook.self_attention import SelfAttention, check_tokens
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """Cut each token into h heads. (B, T, h·D_h) → (B, h, T, D_h)."""
+    check_shape("x", x, "B", "T", "h·D_h")
+    check_sizes(None, num_heads=num_heads)
     if num_heads < 1 or x.shape[-1] % num_heads:
         raise ValueError(f"width {x.shape[-1]} is not divisible by num_heads {num_heads}")
     return rearrange(x, "b t (h d) -> b h t d", h=num_heads)
@@ -22,6 +25,7 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
 
 def merge_heads(x: Tensor) -> Tensor:
     """Lay the heads of each token side by side again. (B, h, T, D_h) → (B, T, h·D_h)."""
+    check_shape("x", x, "B", "h", "T", "D_h")
     return rearrange(x, "b h t d -> b t (h d)")
 
 
@@ -47,6 +51,7 @@ class MultiHeadSelfAttention(nn.Module):
     ):
         super().__init__()
         check_num_heads(dim, num_heads)
+        check_shares(attention_dropout=attention_dropout, dropout=dropout)
         self.num_heads = num_heads
         self.attention_dropout = attention_dropout
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
@@ -67,7 +72,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head. (B, T, D) → three times (B, h, T, D_h)."""
-        check_tokens(x, self.qkv.in_features)
+        check_tokens(x, self.qkv.weight)
         q, k, v = self.qkv(x).chunk(3, dim=-1)
         return split_heads(q, self.num_heads), split_heads(k, self.num_heads), split_heads(v, self.num_heads)
 
@@ -119,7 +124,7 @@ class HeadShapedAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """mask: boolean, broadcastable to (B, h, T, T)."""
-        check_tokens(x, self.qkv_weight.shape[1])
+        check_tokens(x, self.qkv_weight)
         qkv = einsum(x, self.qkv_weight, "b t D, three D h d -> three b h t d")
         if self.qkv_bias is not None:
             qkv = qkv + self.qkv_bias.unsqueeze(1)
@@ -142,5 +147,7 @@ class HeadShapedAttention(nn.Module):
 
 def check_num_heads(dim: int, num_heads: int) -> None:
     """Raise ValueError unless num_heads heads share the width evenly."""
+    check_sizes(dim=dim)
+    check_sizes(None, num_heads=num_heads)
     if num_heads < 1 or dim % num_heads:
         raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}")

@@ -10,7 +10,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     The nearest of the known names is offered where one is near, whatever its case, hyphens and slashes.
     """
     known = list(known)
-    plain = name.lower().replace("-", "_").replace("/", "_")
+    plain = str(name).lower().replace("-", "_").replace("/", "_")
     nearest = difflib.get_close_matches(plain, known, n=1)
     question = f", did you mean {nearest[0]!r}?" if nearest else "."
     return f"unknown {kind} {name!r}{question} There are {', '.join(known)}."

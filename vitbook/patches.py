@@ -9,6 +9,8 @@ from itertools import groupby
 from einops import rearrange
 from torch import Tensor, nn
 
+from vitbook.checks import check_fits, check_kind, check_lengths, check_shape, check_sizes, check_tensors
+
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
     """Cut pictures into flattened patches. (B, C, H, W) → (B, N, P²C).
@@ -24,8 +26,7 @@ def unpatchify(patches: Tensor, patch_size: int, image_size: tuple[int, int]) ->
 
     The inverse of `patchify`. Raises ValueError where number or width of the patches does not fit.
     """
-    if patches.ndim != 3:
-        raise ValueError(f"patches must have shape (B, N, P²C), got {tuple(patches.shape)}")
+    check_shape("patches", patches, "B", "N", "P²C")
     rows, columns = grid_size(image_size, patch_size)
     if patches.shape[1] != rows * columns:
         raise ValueError(
@@ -48,13 +49,12 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, patch_size: int, channels: int, dim: int):
         super().__init__()
-        if patch_size < 1:
-            raise ValueError(f"patch_size must be at least 1, got {patch_size}")
+        check_sizes(patch_size=patch_size, channels=channels, dim=dim)
         self.patch_size, self.dim = patch_size, dim
         self.proj = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
 
     def forward(self, images: Tensor) -> Tensor:
-        check_images(images, self.proj.in_channels, self.patch_size)
+        check_images(images, self.proj.weight, self.patch_size)
         return self.proj(images).flatten(2).transpose(1, 2)
 
 
@@ -69,6 +69,8 @@ class HybridEmbedding(nn.Module):
 
     def __init__(self, stem: nn.Module, stem_channels: int, stem_stride: int, dim: int, patch_size: int = 1):
         super().__init__()
+        check_kind(nn.Module, stem=stem)
+        check_sizes(stem_channels=stem_channels, stem_stride=stem_stride, patch_size=patch_size)
         self.stem = stem
         self.patch_size, self.dim = stem_stride * patch_size, dim  # in pixels, as seen from outside
         self.stem_stride = stem_stride
@@ -76,6 +78,7 @@ class HybridEmbedding(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         check_images(images, patch_size=self.patch_size)
+        check_fits("images", images, self.patch_embed.proj.weight)
         features = self.stem(images)
         expected, got = grid_size(tuple(images.shape[2:]), self.stem_stride), tuple(features.shape[2:])
         if got != expected:
@@ -90,6 +93,9 @@ def conv_stem(channels: int, widths: tuple[int, ...]) -> nn.Sequential:
     paper's hybrid uses a modified ResNet-50; this is the stem of Xiao et al. 2021, "Early Convolutions Help
     Transformers See Better", small enough to train in a page.
     """
+    check_sizes(channels=channels)
+    check_lengths(None, widths=widths)
+    check_sizes(widths=min(widths, default=1))
     layers: list[nn.Module] = []
     for index, outputs in enumerate(widths):
         inputs = widths[index - 1] if index else channels
@@ -101,23 +107,31 @@ def conv_stem(channels: int, widths: tuple[int, ...]) -> nn.Sequential:
 
 def stem_stride(widths: tuple[int, ...]) -> int:
     """How many pixels one place of a `conv_stem`'s map spans along each axis: 2 to the power of its halvings."""
+    check_lengths(None, widths=widths)
     return 2 ** len(list(groupby(widths)))
 
 
 def grid_size(image_size: tuple[int, int], patch_size: int) -> tuple[int, int]:
     """Rows and columns of patches in a picture of (height, width). Raises ValueError where the patch does not fit."""
+    check_lengths(2, image_size=image_size)
+    check_sizes(patch_size=patch_size)
     height, width = image_size
-    if patch_size < 1:
-        raise ValueError(f"patch size must be at least 1, got {patch_size}")
     if min(height, width) < 1 or height % patch_size or width % patch_size:
         raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
     return height // patch_size, width // patch_size
 
 
-def check_images(images: Tensor, channels: int | None = None, patch_size: int = 1) -> None:
-    """Raise ValueError unless images has shape (B, C, H, W), that many channels and sizes the patch divides."""
+def check_images(images: Tensor, weight: Tensor | None = None, patch_size: int = 1) -> None:
+    """Raise TypeError or ValueError unless images has shape (B, C, H, W) and sizes that the patch divides.
+
+    weight: that of the convolution (D, C, P, P) which the images are for, and whose dtype and device they must have.
+    """
+    check_tensors(images=images)
     if images.ndim != 4:
         raise ValueError(f"images must have shape (B, C, H, W), got {tuple(images.shape)}")
-    if channels is not None and images.shape[1] != channels:
-        raise ValueError(f"images must have {channels} channels, got {images.shape[1]} in {tuple(images.shape)}")
+    if weight is not None:
+        if images.shape[1] != weight.shape[1]:
+            got = f"{images.shape[1]} in {tuple(images.shape)}"
+            raise ValueError(f"images must have {weight.shape[1]} channels, got {got}")
+        check_fits("images", images, weight)
     grid_size(tuple(images.shape[2:]), patch_size)

@@ -14,6 +14,8 @@ from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
+from vitbook.checks import check_shape, check_sizes, check_tensors, in_words
+
 # Okabe and Ito 2008: told apart by colour-blind readers, on white and in grey
 COLOURS = {
     "blue": "#0072B2",
@@ -70,9 +72,12 @@ def show_matrix(
     rows, columns: what the two axes count; decimals: of the printed numbers, None for none;
     limits: the values at the two ends of the colour scale, which is the same whatever the matrix.
     """
+    check_shape("matrix", matrix, "rows", "columns")
+    if not matrix.numel() or matrix.is_complex():
+        raise ValueError(
+            f"matrix must be real numbers, one at least, got {matrix.dtype} of shape {tuple(matrix.shape)}"
+        )
     matrix = matrix.detach().float().cpu()
-    if matrix.ndim != 2:
-        raise ValueError(f"matrix must have shape (rows, columns), got {tuple(matrix.shape)}")
     if ax is None:
         rows_high = min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)
         ax = plt.subplots(figsize=(WIDTH, rows_high))[1]
@@ -102,6 +107,7 @@ def label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Seque
 
 def show_picture(picture: Tensor, ax: Axes | None = None, *, title: str = "") -> Axes:
     """A picture without axes. uint8 (C, H, W), 0 to 255, or float, 0 to 1; C is 1 or 3."""
+    check_tensors(picture=picture)
     if picture.ndim != 3 or picture.shape[0] not in (1, 3):
         raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
     if picture.dtype != torch.uint8 and not picture.is_floating_point():
@@ -202,6 +208,10 @@ def to_png(figure: Figure) -> bytes:
 
 def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:
     """A picture (C, H, W) with the lines along which it is cut into patches; one patch, by its number, is framed."""
+    check_tensors(picture=picture)
+    check_sizes(None, patch_size=patch_size)
+    if picture.ndim != 3:
+        raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
     height, width = picture.shape[-2:]
     if patch_size < 1 or height % patch_size or width % patch_size:
         raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
@@ -290,8 +300,11 @@ def show_mosaic(
 
     rows, columns: what the rows and columns of the table count, from 0.
     """
+    check_tensors(maps=maps)
     if maps.ndim != 4:
         raise ValueError(f"maps must have shape (rows, columns, r, c), got {tuple(maps.shape)}")
+    if not maps.numel() or maps.is_complex():
+        raise ValueError(f"maps must be real numbers, one at least, got {in_words(maps)}")
     down, across, high, wide = maps.shape
     tiles = F.pad(maps.detach().float().cpu(), (0, 1, 0, 1), value=torch.nan)  # a thin gap, which stays white
     table = tiles.transpose(1, 2).reshape(down * (high + 1), across * (wide + 1))[:-1, :-1]

@@ -1,11 +1,13 @@
 """From a picture to what a model was trained to see: size, view, mean and deviation. Every source has its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from vitbook.checks import check_kind, check_lengths, check_numbers, check_sizes
 from vitbook.data import normalise
 from vitbook.pictures import crop_and_scale, to_tensor
 
@@ -42,11 +44,19 @@ class Preprocessing:
     interpolation: str = "bicubic"  # or "bilinear"
 
     def __post_init__(self):
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            check_kind(Sequence, **{name: values})
+            for value in values:
+                check_numbers(**{name: value})
+        check_lengths(2, image_size=self.image_size)
+        check_sizes(image_size=min(self.image_size))
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3) or min(self.std) <= 0:
             raise ValueError(f"mean and std must be 1 or 3 numbers, std above 0, got {self.mean} and {self.std}")
+        if self.crop is not None:
+            check_numbers(crop=self.crop)
         if self.crop is not None and not 0 < self.crop <= 1:
             raise ValueError(f"crop must be None or a share, above 0 and at most 1, got {self.crop}")
-        if self.interpolation not in ("bilinear", "bicubic"):
+        if not isinstance(self.interpolation, str) or self.interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be bilinear or bicubic, got {self.interpolation!r}")
 
     def __call__(self, picture: Image.Image | Tensor) -> Tensor:
@@ -55,6 +65,7 @@ class Preprocessing:
                 got = f"{picture.dtype} of shape {tuple(picture.shape)}"
                 raise ValueError(f"picture must be a PIL image or uint8 (3, H, W), got {got}")
             picture = Image.fromarray(picture.permute(1, 2, 0).numpy())
+        check_kind(Image.Image, picture=picture)
         picture = picture.convert("RGB")
         (height, width), method = self.image_size, Image.Resampling[self.interpolation.upper()]
         if self.crop is None:

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import check_kind
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.embedding import LearnedPositions, resize_positions
 from vitbook.encoder import LAYER_NORM_EPS
@@ -93,6 +94,8 @@ def load_pretrained(
         raise ValueError(
             f"{hidden}: before this head comes a hidden layer, which our model has not: ask for another num_classes"
         )
+    if resize is not None:
+        check_kind(str, resize=resize)
     kernel = resize or {"big_vision": "google", "vitbook": "timm"}.get(checkpoint.style, checkpoint.style)
     if kernel not in KERNELS:
         raise ValueError(unknown("kernel", kernel, KERNELS))

@@ -5,6 +5,8 @@ import random
 import numpy as np
 import torch
 
+from vitbook.checks import check_sizes
+
 
 def seed_everything(seed: int) -> None:
     """Start Python's, NumPy's and torch's random numbers from `seed`, and keep a GPU from trading precision for speed.
@@ -12,6 +14,7 @@ def seed_everything(seed: int) -> None:
     Draw random numbers on the CPU and move them afterwards: then a GPU starts from the same ones. With TF32 off and
     cuDNN deterministic, what follows agrees with the CPU to float32 rounding.
     """
+    check_sizes(0, seed=seed)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 
 from vitbook.attention import attention
+from vitbook.checks import check_fits, check_sizes, check_tensors
 
 
 class SelfAttention(nn.Module):
@@ -18,19 +19,23 @@ class SelfAttention(nn.Module):
     def __init__(self, dim: int, head_dim: int | None = None, bias: bool = True):
         super().__init__()
         head_dim = dim if head_dim is None else head_dim
-        if head_dim < 1:
-            raise ValueError(f"head_dim must be at least 1, got {head_dim}")
+        check_sizes(dim=dim, head_dim=head_dim)
         self.query = nn.Linear(dim, head_dim, bias=bias)
         self.key = nn.Linear(dim, head_dim, bias=bias)
         self.value = nn.Linear(dim, head_dim, bias=bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Output (B, T, D_h) and weights (B, T, T). mask: boolean, broadcastable to (B, T, T), True = may look."""
-        check_tokens(x, self.query.in_features)
+        check_tokens(x, self.query.weight)
         return attention(self.query(x), self.key(x), self.value(x), mask)
 
 
-def check_tokens(x: Tensor, dim: int, name: str = "x") -> None:
-    """Raise ValueError unless x has shape (B, T, D) with D = dim."""
-    if x.ndim != 3 or x.shape[-1] != dim:
-        raise ValueError(f"{name} must have shape (B, T, D) with D = {dim}, got {tuple(x.shape)}")
+def check_tokens(x: Tensor, weight: Tensor, name: str = "x") -> None:
+    """Raise TypeError or ValueError unless x has shape (B, T, D), and dtype and device of a weight (..., D, ...).
+
+    D is the length of the weight's second axis.
+    """
+    check_tensors(**{name: x})
+    if x.ndim != 3 or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"{name} must have shape (B, T, D) with D = {weight.shape[1]}, got {tuple(x.shape)}")
+    check_fits(name, x, weight)

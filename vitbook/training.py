@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.checks import check_kind, check_numbers, check_sizes
+
 Batches = Iterable[tuple[Tensor, Tensor]]  # pictures (B, C, H, W) and labels (B,)
 
 
@@ -17,6 +19,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     The weights of linear maps and convolutions decay; biases, the gains of norms, the class token and embeddings do
     not: pulling those towards zero only shifts what they offset, scale or mark.
     """
+    check_kind(nn.Module, model=model)
+    check_numbers(weight_decay=weight_decay)
     matrices = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     decaying = {id(module.weight) for module in model.modules() if isinstance(module, matrices)}
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -32,6 +36,8 @@ def warmup_cosine(step: int, total_steps: int, warmup_steps: int = 0) -> float:
     Dosovitskiy et al. 2021, appendix B; Loshchilov and Hutter 2017. Step 0 already moves: it has 1/warmup_steps of the
     peak. Raises ValueError unless 0 ≤ warmup_steps < total_steps.
     """
+    check_sizes(0, step=step)
+    check_sizes(None, total_steps=total_steps, warmup_steps=warmup_steps)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(f"warmup_steps must lie in 0 … total_steps − 1 = {total_steps - 1}, got {warmup_steps}")
     if step < warmup_steps:
@@ -106,6 +112,7 @@ class Evaluation:
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
     """The model's scores for every picture, without dropout. The model is left in the mode it was in."""
+    check_kind(nn.Module, model=model)
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -121,9 +128,9 @@ def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
 
 def on_device_of(model: nn.Module, batches: Batches) -> Batches:
     """The same batches, on the device where the model's parameters are."""
-    device = next(model.parameters()).device
+    device = getattr(next(model.parameters(), None), "device", None)  # without parameters, where they are
     for images, labels in batches:
-        yield images.to(device, non_blocking=True), labels.to(device, non_blocking=True)
+        yield images.to(device=device, non_blocking=True), labels.to(device=device, non_blocking=True)
 
 
 def __getattr__(name: str):

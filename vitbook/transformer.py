@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitbook.attention import attention, fused_attention
+from vitbook.checks import check_kind, check_positive, check_shape, check_shares, check_sizes, in_words
 from vitbook.multihead import MultiHeadSelfAttention, check_num_heads, merge_heads, split_heads
 from vitbook.self_attention import check_tokens
 
@@ -22,6 +23,8 @@ def sincos_positions(length: int, dim: int, base: float = 10_000.0) -> Tensor:
 
     Raises ValueError where dim is odd.
     """
+    check_sizes(0, length=length, dim=dim)
+    check_positive(base=base)
     if dim % 2:
         raise ValueError(f"sin and cos come in pairs: dim must be even, got {dim}")
     position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
@@ -32,11 +35,14 @@ def sincos_positions(length: int, dim: int, base: float = 10_000.0) -> Tensor:
 
 def causal_mask(length: int, device: torch.device | None = None) -> Tensor:
     """Which positions each position may look at: itself and the past. → boolean (T, T), True where it may."""
+    check_sizes(0, length=length)
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 def padding_mask(tokens: Tensor, padding: int) -> Tensor:
     """Which keys are words, not padding, for every head and query. (B, S) → boolean (B, 1, 1, S), True for words."""
+    check_shape("tokens", tokens, "B", "S")
+    check_sizes(None, padding=padding)
     return (tokens != padding)[:, None, None, :]
 
 
@@ -66,8 +72,8 @@ class MultiHeadCrossAttention(nn.Module):
 
     def project(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of x (B, h, T, D_h), keys and values of memory (B, h, S, D_h)."""
-        check_tokens(x, self.query.in_features)
-        check_tokens(memory, self.key.in_features, "memory")
+        check_tokens(x, self.query.weight)
+        check_tokens(memory, self.key.weight, "memory")
         h = self.num_heads
         return split_heads(self.query(x), h), split_heads(self.key(memory), h), split_heads(self.value(memory), h)
 
@@ -76,6 +82,7 @@ class FeedForward(nn.Sequential):
     """max(0, xW₁ + b₁)W₂ + b₂ on each token by itself. (B, T, D) → (B, T, D). Vaswani et al. 2017, Eq. 2."""
 
     def __init__(self, dim: int, hidden_dim: int):
+        check_sizes(dim=dim, hidden_dim=hidden_dim)
         super().__init__(nn.Linear(dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, dim))
 
 
@@ -87,6 +94,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, hidden_dim: int, dropout: float = 0.0):
         super().__init__()
+        check_shares(dropout=dropout)
         self.attn = MultiHeadSelfAttention(dim, num_heads)
         self.norm1 = nn.LayerNorm(dim)
         self.mlp = FeedForward(dim, hidden_dim)
@@ -108,6 +116,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, hidden_dim: int, dropout: float = 0.0):
         super().__init__()
+        check_shares(dropout=dropout)
         self.attn = MultiHeadSelfAttention(dim, num_heads)
         self.norm1 = nn.LayerNorm(dim)
         self.cross = MultiHeadCrossAttention(dim, num_heads)
@@ -143,6 +152,9 @@ class Transformer(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
+        check_sizes(vocab_size=vocab_size, dim=dim, depth=depth)
+        check_sizes(None, padding=padding)
+        check_shares(dropout=dropout)
         self.padding = padding
         self.source_embedding = nn.Embedding(vocab_size, dim)
         self.target_embedding = nn.Embedding(vocab_size, dim)
@@ -175,10 +187,16 @@ class Transformer(nn.Module):
 
     def embed(self, tokens: Tensor, embedding: nn.Embedding) -> Tensor:
         """√D · embedding + position. (B, T) integers → (B, T, D). Vaswani et al. 2017, sections 3.4 and 3.5."""
-        if tokens.ndim != 2 or tokens.is_floating_point():
-            raise ValueError(f"tokens must be integers (B, T), got {tokens.dtype} of shape {tuple(tokens.shape)}")
+        check_kind(Tensor, tokens=tokens)
+        check_kind(nn.Embedding, embedding=embedding)
+        if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
+            raise ValueError(f"tokens must be integers (B, T), got {in_words(tokens)}")
         dim = embedding.embedding_dim
-        x = math.sqrt(dim) * embedding(tokens)
+        try:
+            x = math.sqrt(dim) * embedding(tokens)
+        except IndexError:  # a CPU tells, and only then are the values read
+            got = f"{tokens.min()} … {tokens.max()}"
+            raise ValueError(f"tokens must lie in 0 … {embedding.num_embeddings - 1}, got {got}") from None
         return self.dropout(x + sincos_positions(tokens.shape[1], dim).to(x))
 
     @torch.no_grad()
@@ -187,6 +205,7 @@ class Transformer(nn.Module):
 
         start: the word that every target begins with; it is not part of what is returned.
         """
+        check_sizes(0, start=start, length=length)
         memory, memory_mask = self.encode(source), padding_mask(source, self.padding)
         target = torch.full((source.shape[0], 1), start, dtype=source.dtype, device=source.device)
         for _ in range(length):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 from torch import Tensor, nn
 
+from vitbook.checks import check_choice, check_kind, check_lengths, check_numbers, check_sizes, is_whole
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.names import unknown
@@ -36,28 +37,28 @@ class ViTConfig:
 
     def __post_init__(self):
         size = self.image_size
-        object.__setattr__(self, "image_size", (size, size) if isinstance(size, int) else tuple(size))
+        if is_whole(size):
+            size = (size, size)
+        check_lengths(None, image_size=size, stem=self.stem)
+        object.__setattr__(self, "image_size", tuple(size))
         object.__setattr__(self, "stem", tuple(self.stem))  # JSON has lists alone
-        if len(self.image_size) != 2:
+        if len(size) != 2:
             raise ValueError(f"image_size must be a number or (height, width), got {self.image_size}")
         for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_sizes(**{name: getattr(self, name)})
         if any(width < 1 for width in self.stem):
             raise ValueError(f"stem must be widths of at least 1, got {self.stem}")
         if self.patch_size % stem_stride(self.stem):
             raise ValueError(f"a stem of stride {stem_stride(self.stem)} does not divide patch_size {self.patch_size}")
-        if self.num_classes < 0:
-            raise ValueError(f"num_classes must be 0 or more, got {self.num_classes}")
+        check_sizes(0, num_classes=self.num_classes)
         if self.dim % self.num_heads:
             raise ValueError(f"dim {self.dim} is not divisible by num_heads {self.num_heads}")
+        check_numbers(dropout=self.dropout, attention_dropout=self.attention_dropout, drop_path=self.drop_path)
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a probability, 0 to 1, got {getattr(self, name)}")
-        if self.positions not in POSITIONS:
-            raise ValueError(f"positions must be one of {', '.join(POSITIONS)}, got {self.positions!r}")
-        if self.pool not in POOLS:
-            raise ValueError(f"pool must be one of {', '.join(POOLS)}, got {self.pool!r}")
+        check_choice("positions", self.positions, POSITIONS)
+        check_choice("pool", self.pool, POOLS)
         if self.pool == "class" and not self.class_token:
             raise ValueError("pool 'class' needs class_token=True; without a class token use pool='mean'")
         grid_size(self.image_size, self.patch_size)
@@ -77,9 +78,10 @@ class VisionTransformer(nn.Module):
     def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
         """patch_embed: stands in for that of the config, for instance a `HybridEmbedding` on a stem of your own."""
         super().__init__()
+        check_kind(ViTConfig, config=config)
         c = self.config = config
         self.embedding = ImageEmbedding(
-            patch_embed or make_patch_embed(c),
+            make_patch_embed(c) if patch_embed is None else patch_embed,
             c.image_size,
             c.dim,
             c.class_token,
@@ -136,6 +138,7 @@ class VisionTransformer(nn.Module):
 
 def make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
     """The linear patch embedding; or, where the config has a stem, that of the stem's map."""
+    check_kind(ViTConfig, config=config)
     if not config.stem:
         return PatchEmbedding(config.patch_size, config.channels, config.dim)
     stem, stride = conv_stem(config.channels, config.stem), stem_stride(config.stem)
@@ -171,6 +174,7 @@ def create_vit(name: str, **changes) -> VisionTransformer:
     name: a key of `CONFIGS`; changes: fields of `ViTConfig` to set otherwise, such as num_classes=10 or
     image_size=(224, 320). Raises ValueError for an unknown name or field, with the nearest one.
     """
+    check_kind(str, name=name)
     if name not in CONFIGS:
         raise ValueError(unknown("model", name, CONFIGS))
     known = [field.name for field in fields(ViTConfig)]
