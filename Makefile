@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test reliability site-test offline elsewhere notebooks serve clean colab oldest
+.PHONY: help setup book test reliability site-test offline elsewhere benchmark notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -79,10 +79,18 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
 
+benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
+	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)
+
+$(VENV)/peers/.ready: $(STAMP) benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers \
+		-r benchmarks/requirements.txt
+	@touch $@
+
 serve: $(STAMP)  ## Show the built site on http://localhost:8000
 	@test -f _build/html/index.html || $(MAKE) book
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
 	rm -rf _build .hypothesis .pytest_cache .ruff_cache build *.egg-info
-	find vitbook tests tests_site tools _ext -name __pycache__ -type d -prune -exec rm -rf {} +
+	find vitbook tests tests_site tools benchmarks _ext -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -157,8 +157,9 @@ def test_a_bandwidth_must_be_positive(bandwidth):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("differentiated", [True, False])
-def test_the_quickest_form_is_one_of_the_two(dtype, differentiated, monkeypatch):
-    """Explicit for bfloat16 that is differentiated on a CPU, fused otherwise; the numbers are the same to rounding."""
+@pytest.mark.parametrize("matrix_unit", [True, False])
+def test_the_quickest_form_is_one_of_the_two(dtype, differentiated, matrix_unit, monkeypatch):
+    """Explicit for bfloat16 on a CPU, unless that has a matrix unit and nothing is differentiated; else fused."""
     calls = []
 
     def explicit(*args, **kwargs):
@@ -168,8 +169,9 @@ def test_the_quickest_form_is_one_of_the_two(dtype, differentiated, monkeypatch)
     q, k, v = (torch.randn(2, 3, 5, 4, dtype=dtype, requires_grad=differentiated) for _ in range(3))
     with monkeypatch.context() as patch:
         patch.setattr("vitbook.attention.attention", explicit)
+        patch.setattr("vitbook.attention.MATRIX_UNIT", matrix_unit)
         output = quickest_attention(q, k, v)
-    assert bool(calls) == (differentiated and dtype == torch.bfloat16)
+    assert bool(calls) == (dtype == torch.bfloat16 and (differentiated or not matrix_unit))
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
     torch.testing.assert_close(output, attention(q, k, v)[0], rtol=tolerance, atol=tolerance)
 

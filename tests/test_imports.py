@@ -17,6 +17,7 @@ ORDER = [
     "embedding",
     "encoder",
     "vit",
+    "costs",
     "cnn",
     "heads",
     "attention_maps",
@@ -32,8 +33,8 @@ ORDER = [
     "progress",
 ]
 # Beside the model: these know nothing of it.
-BESIDE = ["names", "pictures", "archives", "download", "sources", "data", "preprocessing", "published", "weight_files"]
-BESIDE += ["checks", "augment", "checkpoint", "training", "engine", "plotting", "runtime", "source", "typed"]
+BESIDE = ["checks", "typed", "names", "pictures", "archives", "download", "sources", "data", "preprocessing"]
+BESIDE += ["published", "weight_files", "augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
 BESIDE += ["watching"]
 # The command line may call everything, each of these those before it, and nothing else calls them.
 ABOVE = ["runs", "cli", "__main__"]

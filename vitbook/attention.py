@@ -13,6 +13,8 @@ from torch import Tensor
 from vitbook.checks import check_floats, check_positive, check_shares, check_tensors
 
 LONGEST_EXPLICIT = 1024  # keys up to which `quickest_attention` may store the weights
+# Whether the CPU has a unit for products of bfloat16 matrices; taken for granted where torch cannot say
+MATRIX_UNIT = getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", True)
 
 
 def attention_scores(q: Tensor, k: Tensor) -> Tensor:
@@ -75,12 +77,14 @@ def quickest_attention(
 ) -> Tensor:
     """The output of `attention`, by whichever of the two forms is quicker here; the arguments are the same.
 
-    Nearly always that is the fused kernel. On a CPU, its gradient in bfloat16 takes several times as long as that of
-    the explicit form, as long as the (..., T_q, T_k) weights fit into memory with ease.
+    Nearly always that is the fused kernel. In bfloat16 on a CPU it is the explicit form, as long as the (..., T_q, T_k)
+    weights fit into memory with ease: the fused kernel's gradient takes several times as long there, and on a CPU
+    without a matrix unit its output takes longer, too.
     """
     check_tensors(q=q, k=k, v=v)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and differentiated and k.shape[-2] <= LONGEST_EXPLICIT:
+    slow_kernel = q.device.type == "cpu" and q.dtype == torch.bfloat16 and (differentiated or not MATRIX_UNIT)
+    if slow_kernel and k.shape[-2] <= LONGEST_EXPLICIT:
         return attention(q, k, v, mask, dropout_p=dropout_p)[0]
     return fused_attention(q, k, v, mask, dropout_p=dropout_p)
 
@@ -107,6 +111,9 @@ def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
     """
     check_floats(q=q, k=k, v=v)
     check_shares(dropout_p=dropout_p)
+    same = q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype
+    if mask is None and same and q.ndim > 1 and 0 not in q.shape[-2:]:
+        return  # as in self-attention: nothing is left to check, and in a small model checking costs time
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim < 2:
             raise ValueError(f"{name} must have shape (..., tokens, width), got {tuple(x.shape)}")

@@ -284,6 +284,12 @@ def receptive_field(kernels: Tensor, strides: Tensor) -> int:
     return size
 
 
+def block_flops(x: Tensor, maps: int, products: int) -> int:
+    """B(maps · TD² + products · T²D) for tokens (B, T, D)."""
+    batch, tokens, dim = x.shape
+    return batch * (maps * tokens * dim**2 + products * tokens**2 * dim)
+
+
 EXERCISES: dict[str, Exercise] = {
     # chapters/01_attention
     "attention.weights": Exercise(
@@ -1338,6 +1344,62 @@ EXERCISES: dict[str, Exercise] = {
                 wrong.GeluTwice,
             ).items()
             if not isinstance(made, tuple) or len(made) == 2
+        },
+    ),
+    # chapters/20_speed
+    "speed.block": Exercise(
+        lambda x: block_flops(x, 24, 4),
+        "the four maps of the attention, the two of the MLP, and two products whose cost grows with T².",
+        lambda g: [(normal(g, 2, 5, 12),), (normal(g, 3, 40, 8),), (normal(g, 4, 10, 6),)],
+        tolerance=1e-12,
+        level="easy",
+        mistakes={
+            "You count a multiply-add as one operation.": lambda x: block_flops(x, 12, 2),
+            "You leave out QKᵀ and ·V.": lambda x: block_flops(x, 24, 0),
+            "You count one of the two products QKᵀ and ·V.": lambda x: block_flops(x, 24, 2),
+            "You forget W_O, or one of Q, K and V.": lambda x: block_flops(x, 22, 4),
+            "You count a single picture.": lambda x: block_flops(x[:1], 24, 4),
+            "You take the whole batch for one sequence.": lambda x: block_flops(x.flatten(0, 1)[None], 24, 4),
+        },
+    ),
+    "speed.tokens": Exercise(
+        4 * 384,
+        "set the two products, 4T²D, equal to the MLP's two maps, 16TD².",
+        mistakes={
+            "That is where they cost as much as the attention's four maps.": 2 * 384,
+            "That is where they cost as much as all six maps of the block.": 6 * 384,
+            "That sets one of the two products equal to the MLP.": 8 * 384,
+        },
+    ),
+    "speed.bytes": Exercise(
+        8 * 12 * 12 * 577**2 * 2,
+        "pictures · blocks · heads · T² · bytes, where T counts the class token.",
+        tolerance=1e-9,
+        mistakes={
+            "That leaves out the class token.": 8 * 12 * 12 * 576**2 * 2,
+            "That is for one block, or for one head of each.": 8 * 12 * 577**2 * 2,
+            "That is for one picture.": 12 * 12 * 577**2 * 2,
+            "bfloat16 has two bytes, not four.": 8 * 12 * 12 * 577**2 * 4,
+        },
+    ),
+    "speed.streaming": Exercise(
+        lambda q, k, v, size: attention(q, k, v)[0],
+        "where the maximum grows from m to m', multiply both the sum and the blend by exp(m − m'); divide at the end.",
+        lambda g: [
+            (normal(g, t, d), 4 * normal(g, s, d), normal(g, s, w), size)
+            for t, s, d, w, size in ((3, 10, 4, 5, 4), (5, 12, 7, 2, 3), (2, 9, 6, 8, 16))
+        ],
+        level="hard",
+        mistakes={
+            "Your softmax ends with each stretch of keys; it has to run over all of them.": (
+                lambda q, k, v, size: sum(
+                    attention(q, some, values)[0] for some, values in zip(k.split(size), v.split(size), strict=True)
+                )
+            ),
+            "You leave out what is before the last stretch of keys.": (
+                lambda q, k, v, size: attention(q, k.split(size)[-1], v.split(size)[-1])[0]
+            ),
+            "Your scores are not divided by √d.": (lambda q, k, v, size: attention_weights(q @ k.mT) @ v),
         },
     ),
 }

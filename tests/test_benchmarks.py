@@ -1,0 +1,155 @@
+"""The benchmarks measure what they say: equal work, fair turns, and a table that follows from the numbers."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitbook.vit import ViTConfig
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+import benchmark  # noqa: E402
+import commands  # noqa: E402
+import fresh  # noqa: E402
+import measure  # noqa: E402
+import peers  # noqa: E402
+import report  # noqa: E402
+import rows  # noqa: E402
+
+TINY = ViTConfig(image_size=8, patch_size=4, num_classes=5, dim=24, depth=2, num_heads=3, mlp_dim=40)
+CPU = torch.device("cpu")
+
+
+def test_the_peers_that_are_here_do_equal_work():
+    models, missing = peers.build(TINY)
+    assert set(models) | set(missing) == set(peers.PEERS)
+    assert {peers.OURS, peers.OURS_MEAN, "TransformerEncoder", "transformers"} <= set(models)
+    counts = {name: sum(p.numel() for p in model.parameters()) for name, model in models.items()}
+    for name, model in models.items():
+        assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 5)
+        assert (counts[name] == counts[peers.OURS]) == (not peers.PEERS[name].differs), name
+
+
+def test_the_peer_of_plain_torch_is_the_same_function_of_the_same_weights():
+    """A ViT of this shape, and not merely something of this size."""
+    ours, theirs = (peers.PEERS[name].build(TINY).double() for name in (peers.OURS, "TransformerEncoder"))
+    torch.nn.init.normal_(ours.head.weight)
+    names = {
+        "embedding.patch_embed.proj": "patches",
+        "embedding.positions.": "",
+        "embedding.": "",
+        "attn.qkv.": "self_attn.in_proj_",
+        "attn.proj": "self_attn.out_proj",
+        "mlp.fc1": "linear1",
+        "mlp.fc2": "linear2",
+        "encoder.blocks": "encoder.layers",
+    }
+    renamed = {}
+    for key, tensor in ours.state_dict().items():
+        for mine, its in names.items():
+            key = key.replace(mine, its)
+        renamed["encoder." + key if key.startswith("norm.") else key] = tensor
+    theirs.load_state_dict(renamed)
+    images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(theirs(images), ours(images), rtol=1e-10, atol=1e-10)
+
+
+def test_turns_rotate_and_every_round_counts():
+    order: list[str] = []
+    functions = {name: (lambda name=name: order.append(name)) for name in "abc"}
+    clock = iter(range(10_000))  # a clock that ticks once whenever it is read
+    times = measure.side_by_side(functions, rounds=4, turn=1.0, device=CPU, clock=lambda: float(next(clock)))
+    assert "".join(order[6:]) == "abc" + "bca" + "cab" + "abc"  # after two calls each to warm up
+    assert times == {name: [1.0] * 4 for name in "abc"}
+
+
+def test_a_turn_has_as_many_calls_as_fill_it():
+    calls: list[int] = []
+    ticks = iter(range(10_000))
+    times = measure.side_by_side({"f": lambda: calls.append(1)}, 2, 5.0, CPU, clock=lambda: float(next(ticks)))
+    assert len(calls) == 2 + 2 * 5 and times == {"f": [0.2, 0.2]}
+
+
+def test_a_ratio_is_taken_round_by_round():
+    low, middle, high = measure.ratio([2.0, 40.0, 6.0], [1.0, 10.0, 2.0])  # the machine was ten times as slow for once
+    assert (low, middle, high) == (2.5, 3.0, 3.5)
+    assert measure.ratio([3.0], [2.0]) == (1.5, 1.5, 1.5)
+
+
+@pytest.mark.parametrize("precision", measure.PRECISIONS)
+def test_a_step_trains_and_a_forward_pass_does_not(precision):
+    model = peers.PEERS[peers.OURS].build(TINY)
+    before = [p.detach().clone() for p in model.parameters()]
+    scores = measure.make_call(model, TINY, 3, "forward", precision, CPU)()
+    assert scores.shape == (3, 5) and scores.dtype == measure.PRECISIONS[precision] and not scores.requires_grad
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)) and not model.training
+    scores = measure.make_call(model, TINY, 3, "step", precision, CPU)()
+    assert scores.dtype == measure.PRECISIONS[precision] and scores.requires_grad and model.training
+    assert any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_unequal_work_is_refused():
+    same = {"a": torch.zeros(2, 5), "b": torch.ones(2, 5)}
+    benchmark.check_equal_work(same)
+    for other in (torch.zeros(2, 4), torch.zeros(2, 5).bfloat16()):
+        with pytest.raises(ValueError, match="one shape and type"):
+            benchmark.check_equal_work(same | {"c": other})
+
+
+def test_rows_are_chosen_by_words():
+    assert {row.kind for row in rows.rows(gpu=False)} == set(rows.KINDS)
+    names = [row.name for row in rows.rows(gpu=True)]
+    assert len(set(names)) == len(names) and [row.name for row in rows.rows(gpu=False)] == names
+    assert all(row.quick for row in rows.chosen(False, True, []))
+    assert {row.name.split()[0] for row in rows.chosen(False, False, ["cifar", "B/16"])} == {"cifar", "B/16"}
+    with pytest.raises(ValueError, match="no row has nothing in its name"):
+        rows.chosen(False, False, ["nothing"])
+
+
+def test_the_verdict_follows_from_the_times():
+    assert [report.verdict(x) for x in (0.9, 0.98, 1.02, 1.1)] == ["ahead", "level", "level", "behind"]
+    times = {peers.OURS: [2.0, 2.0], "TransformerEncoder": [3.0, 3.0], "transformers": [1.0, 1.0]}
+    assert report.against_the_fastest(times, peers.OURS) == ("transformers", 2.0)
+    assert report.against_the_fastest(times, peers.OURS_MEAN) == ("", 1.0)
+
+
+def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
+    tiny = [rows.Row("cifar step float32", TINY, 3, "step", "float32", quick=True)]
+    monkeypatch.setattr(rows, "rows", lambda gpu: tiny)
+    monkeypatch.setattr(measure, "matmul_call", lambda precision, device: (lambda: None, 1))
+    junit = tmp_path / "junit.xml"
+    junit.write_text(
+        '<testsuites><testsuite><testcase classname="tests.test_vit" name="test_a" time="1.5"/>'
+        '<testcase classname="tests.test_vit" name="test_b" time="2.5"/>'
+        '<testcase classname="chapters.09_vit.ipynb" name="Cell 1" time="3"/>'
+        '<testcase classname="chapters.09_vit.ipynb" name="Cell 2" time="4"/></testsuite></testsuites>'
+    )
+    assert commands.seconds_of_tests(junit)[0] == {"09_vit": 7.0}
+    assert list(commands.seconds_of_tests(junit)[1]) == ["tests.test_vit::test_b", "tests.test_vit::test_a"]
+    options = f"--rounds 2 --turn 0.001 --only time --threads 1 --device cpu --json {tmp_path}/r.json --junit {junit}"
+    benchmark.main(options.split())
+    results = json.loads((tmp_path / "r.json").read_text())
+    (record,) = results["rows"]
+    assert record["name"] == "cifar step float32" and set(record["seconds"]) == set(record["parameters"])
+    assert all(len(times) == 2 and min(times) > 0 for times in record["seconds"].values())
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert page == report.to_markdown(results)
+    machine = results["about"]["machine"]
+    for words in ("| cifar step float32 | 3 |", "Threads: 1", machine, "| chapters, by nbval | 7 |"):
+        assert words in page, words
+
+
+def test_fresh_processes_answer_with_a_number():
+    assert 0 < fresh.in_a_fresh_process("import", "json") < 60
+    assert fresh.in_a_fresh_process("import", "no_such_module") is None
+
+
+def test_no_ratio_of_widths_is_lost():
+    """A config of other proportions reaches every peer whole."""
+    wider = replace(TINY, mlp_dim=72)
+    for name, model in peers.build(wider)[0].items():
+        shapes = {tuple(p.shape) for p in model.parameters()}
+        assert (72, 24) in shapes, name

@@ -1,0 +1,74 @@
+"""What a Vision Transformer costs, by formula: floating-point operations and bytes. Nothing here runs a model.
+
+A multiply-add counts as two operations (FLOPs). Softmax, GELU, LayerNorm and sums are left out of the FLOPs: they are
+few beside the matrix products, though not always quick.
+"""
+
+from vitbook.embedding import Grid
+from vitbook.patches import grid_size
+from vitbook.vit import ViTConfig
+
+
+def number_of_tokens(config: ViTConfig) -> int:
+    """T: the patches, and the class token where there is one."""
+    rows, columns = patch_grid(config)
+    return rows * columns + int(config.class_token)
+
+
+def patch_grid(config: ViTConfig) -> Grid:
+    """Rows and columns of patches."""
+    return grid_size(config.image_size, config.patch_size)
+
+
+def linear_flops(tokens: int, dim: int, mlp_dim: int) -> int:
+    """The linear maps of a block, for one picture: 2T(4D² + 2D·D_MLP)."""
+    return 2 * tokens * (4 * dim**2 + 2 * dim * mlp_dim)
+
+
+def attention_flops(tokens: int, dim: int) -> int:
+    """The two products QKᵀ and ·V of a block, for one picture: 4T²D, whatever the number of heads."""
+    return 4 * tokens**2 * dim
+
+
+def forward_flops(config: ViTConfig) -> int:
+    """The matrix products for one picture: patches, blocks, head. Raises ValueError for a config with a stem."""
+    if config.stem:
+        raise ValueError(f"the stem's convolutions are not counted: the config must have none, got {config.stem}")
+    c, T, (rows, columns) = config, number_of_tokens(config), patch_grid(config)
+    patches = 2 * rows * columns * c.patch_size**2 * c.channels * c.dim
+    block = linear_flops(T, c.dim, c.mlp_dim) + attention_flops(T, c.dim)
+    return patches + c.depth * block + 2 * c.dim * c.num_classes
+
+
+def training_flops(config: ViTConfig) -> int:
+    """A training step for one picture: three times the forward pass, for a product of two has two gradients."""
+    return 3 * forward_flops(config)
+
+
+def weight_bytes(config: ViTConfig, bytes_per_number: int = 4) -> int:
+    """The attention weights of one block for one picture, which only the explicit softmax stores: h·T² numbers."""
+    return bytes_per_number * config.num_heads * number_of_tokens(config) ** 2
+
+
+def activation_bytes(config: ViTConfig, bytes_per_number: int = 4, explicit: bool = False) -> int:
+    """What the blocks keep of one picture for the backward pass: L·T(8D + 2D_MLP) numbers.
+
+    Of each token a block keeps z, LN(z), Q, K, V, the blend, z' and LN(z'), each D wide, and what enters and leaves the
+    GELU. explicit: whether the attention weights are kept too, as the explicit softmax does. Dropout would add to it.
+    """
+    c = config
+    kept = number_of_tokens(c) * (8 * c.dim + 2 * c.mlp_dim) * bytes_per_number
+    return c.depth * (kept + explicit * weight_bytes(c, bytes_per_number))
+
+
+def product_intensity(m: int, k: int, n: int, bytes_per_number: int = 4) -> float:
+    """FLOPs for each byte moved by a product (m, k)·(k, n), if each number is moved once: 2mkn / b(mk + kn + mn)."""
+    return 2 * m * k * n / (bytes_per_number * (m * k + k * n + m * n))
+
+
+def roofline(intensity: float, peak: float, bandwidth: float) -> float:
+    """The most FLOPs a second that memory and arithmetic allow: min(peak, intensity · bandwidth).
+
+    Williams, Waterman and Patterson 2009. intensity: FLOPs a byte; peak: FLOPs a second; bandwidth: bytes a second.
+    """
+    return min(peak, intensity * bandwidth)
