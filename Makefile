@@ -10,9 +10,11 @@ PORT ?= 8000
 # Two processes of one thread each: quick on small machines, and sums do not depend on the number of cores.
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Followed by a name: what the run finds goes to .ledger/NAME.json when it passes, for `make ledger`.
+RECORD := -p tools.recorder --ledger
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test reliability site-test offline elsewhere benchmark notebooks serve clean colab oldest
+.PHONY: help setup book test ledger reliability site-test offline elsewhere benchmark notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -40,20 +42,24 @@ test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and com
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) tests
+	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) tests -n $(WORKERS) tests
 ifneq ($(CHAPTERS),)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) chapters -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
 endif
+	$(BIN)/python tools/ledger.py check
+
+ledger: $(STAMP)  ## Write the page "How this book is tested" from what the last `make test` recorded
+	$(BIN)/python tools/ledger.py write
 
 reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, many times over
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow tests
+	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) $@ -n $(WORKERS) -m slow tests
 
 elsewhere: $(STAMP)  ## Re-run chapters in random surroundings and compare; some only: ELSEWHERE="--chapters 01 04"
-	$(BIN)/python tools/elsewhere.py $(ELSEWHERE)
+	$(BIN)/python tools/ledger.py note $@ $(BIN)/python tools/elsewhere.py $(ELSEWHERE)
 
 site-test: $(STAMP)  ## Open every page of the built site in a browser: errors, formulas, links, accessibility
 	@test -f _build/html/index.html || $(MAKE) book
-	$(BIN)/python -m pytest -n $(WORKERS) tests_site
+	$(BIN)/python -m pytest $(RECORD) $@ -n $(WORKERS) tests_site
 
 offline: $(STAMP)  ## Pack the built site, formulas included, in _build/vitbook-offline.zip
 	@test -f _build/html/index.html || $(MAKE) book
@@ -63,7 +69,7 @@ notebooks: $(STAMP)  ## Re-execute chapters and store their outputs; some only: 
 	$(BIN)/python tools/notebooks.py execute $(CHAPTERS)
 
 colab: $(STAMP)  ## Run every chapter as Colab would: alone, with what Colab holds and the install cell's own install
-	$(BIN)/python tools/play_colab.py $(CHAPTERS)
+	$(BIN)/python tools/ledger.py note $@ $(BIN)/python tools/play_colab.py $(CHAPTERS)
 
 # The tests of the modules alone: the book's own need its pinned tools.
 OLDEST := .venv-oldest
