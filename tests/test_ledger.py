@@ -166,7 +166,7 @@ PROOF = {"01_sums": {"7": ["test_sums.py::test_sum[small]"]}}
 README = """
 | Chapter | Module | Tests |
 |---|---|---|
-| [1 Sums](chapters/01_sums.ipynb) | `vitbook/sums.py` | `tests/test_sums.py` |
+| 1 | [Sums](chapters/01_sums.ipynb) | What is a sum? | [Colab](https://x.org/01_sums.ipynb) | `sums` |
 """
 MAKEFILE = """
 test: x  ## Test: all
