@@ -8,7 +8,7 @@ from hypothesis import settings
 
 # The examples are the same in every run, and few; `--hypothesis-profile=thorough` looks for more, and for others.
 settings.register_profile("same", derandomize=True, database=None, deadline=None, max_examples=20, print_blob=True)
-settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
+settings.register_profile("thorough", deadline=None, max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

@@ -360,7 +360,7 @@ ELSEWHERE = {
     *("pretrained.Pretrained", "pretrained.load_weights", "pretrained.to_timm", "pretrained.to_huggingface"),
     *("pretrained.huggingface_config", "pretrained.written", "pretrained.Checkpoint", "pretrained.open_source"),
     *("pretrained.asset", "pretrained.ours", "pretrained.our_facts", "pretrained.shape_of", "pretrained.fill"),
-    "pretrained.change",
+    *("pretrained.change", "pretrained.naming"),
     "runtime.device",  # takes nothing
     # made of those above: tests/test_plotting.py
     *("plotting.use_book_style", "plotting.label_ticks", "plotting.show_pictures", "plotting.show_maps"),

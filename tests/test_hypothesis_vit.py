@@ -121,6 +121,17 @@ def _(draw):
     return dict(channels=size(draw), widths=widths), lambda model: len(model) == 3 * len(widths)
 
 
+@covers(patches.stem_stride)
+def _(draw):
+    widths = tuple(draw(st.lists(st.integers(1, 4), max_size=3)))
+
+    def holds(stride):
+        maps = stem(*widths)(torch.zeros(1, 2, 3 * stride, stride))
+        assert maps.shape[2:] == (3, 1)
+
+    return dict(widths=widths), holds
+
+
 @covers(patches.grid_size, PICTURE)
 def _(draw):
     p, (rows, columns) = size(draw), grid(draw)
@@ -212,7 +223,9 @@ def equation_1(draw, module, **more):
     return arguments | dict(positions=draw(st.sampled_from(list(embedding.POSITIONS))), dropout=0.0) | more
 
 
-@covers(embedding.ImageEmbedding, PICTURE | dict(dim="patch_embed|dim", patch_embed="patch"))
+@covers(  # whether there is a class token, ViTConfig checks
+    embedding.ImageEmbedding, PICTURE | dict(dim="patch_embed|dim", patch_embed="patch"), free=("class_token",)
+)
 def _(draw):
     arguments = equation_1(draw, embedding.ImageEmbedding, class_token=draw(st.booleans()))
     prefix = int(arguments["class_token"])

@@ -133,7 +133,7 @@ def test_the_reading_agrees_with_python(name: str) -> None:
 
 def test_who_teaches_and_who_tests() -> None:
     teach, use = source.chapters_of(ROOT)
-    assert [path.stem for path in teach["attention"]] == ["01_attention", "02_scale"]
+    assert [path.stem for path in teach["attention"]] == ["01_attention", "02_scale", "20_speed"]
     assert set(teach["vit"]) <= set(use["vit"])
     assert not teach["names"]
     tests = source.proven(ROOT)

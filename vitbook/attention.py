@@ -151,7 +151,7 @@ def check_scores_and_mask(scores: Tensor, mask: Tensor | None) -> None:
 
 
 def check_mask(mask: Tensor, expected: tuple[int, ...]) -> None:
-    """Raise TypeError or ValueError unless the mask is boolean and broadcasts to the shape of the scores."""
+    """Raise TypeError or ValueError unless the mask is boolean and broadcasts to the scores' (..., T_q, T_k)."""
     check_tensors(mask=mask)
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may look, got {mask.dtype}")

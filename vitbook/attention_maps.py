@@ -132,7 +132,10 @@ def gradient_weighted_attention(weights: list[Tensor], score: Tensor) -> Tensor:
 
 
 def gradients_of(score: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
-    """∂score/∂A for the weights A of each block. Raises ValueError where the score does not depend on them."""
+    """∂score/∂A for the weights A of each block. (B,), L times (B, h, T, T) → L times (B, h, T, T).
+
+    Raises ValueError where the score does not depend on them.
+    """
     try:
         return torch.autograd.grad(score.sum(), weights)
     except RuntimeError as error:

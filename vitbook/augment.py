@@ -108,7 +108,7 @@ def mixup(images: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tensor
     (B, C, H, W), (B, K) → the same; λ is drawn from Beta(alpha, alpha), once a batch. Zhang et al. 2018.
     """
     check_mixing(images, targets, alpha)
-    share = float(torch.distributions.Beta(alpha, alpha).sample())
+    share = float(torch.distributions.Beta(float(alpha), float(alpha)).sample())
     other = torch.randperm(len(images)).to(images.device)
     return share * images + (1 - share) * images[other], share * targets + (1 - share) * targets[other]
 
@@ -121,7 +121,7 @@ def cutmix(images: Tensor, targets: Tensor, alpha: float) -> tuple[Tensor, Tenso
     """
     check_mixing(images, targets, alpha)
     height, width = images.shape[2:]
-    side = (1 - float(torch.distributions.Beta(alpha, alpha).sample())) ** 0.5
+    side = (1 - float(torch.distributions.Beta(float(alpha), float(alpha)).sample())) ** 0.5
     y, x = float(torch.rand(())) * height, float(torch.rand(())) * width
     top, bottom = round(max(0.0, y - side * height / 2)), round(min(height, y + side * height / 2))
     left, right = round(max(0.0, x - side * width / 2)), round(min(width, x + side * width / 2))

@@ -35,12 +35,12 @@ def check_kind(kind: type, /, **values: Any) -> None:
 
 
 def check_tensors(**tensors: Tensor) -> None:
-    """Raise TypeError unless all are tensors."""
+    """Raise TypeError unless all are tensors, of any shape."""
     check_kind(Tensor, **tensors)
 
 
 def check_floats(**tensors: Tensor) -> None:
-    """Raise TypeError unless all are tensors, ValueError unless they hold floating-point numbers."""
+    """Raise TypeError unless all are tensors, of any shape, ValueError unless they hold floating-point numbers."""
     check_tensors(**tensors)
     for name, x in tensors.items():
         if not x.is_floating_point():
@@ -48,7 +48,7 @@ def check_floats(**tensors: Tensor) -> None:
 
 
 def check_shape(name: str, x: Tensor, *shape: str | int) -> None:
-    """Raise unless x is a tensor of this shape; an axis that has a letter may be of any length."""
+    """Raise unless x is a tensor of this shape, as ("B", 3, "D"); an axis that has a letter may be of any length."""
     check_tensors(**{name: x})
     if len(shape) != x.ndim or any(
         isinstance(axis, int) and axis != size for axis, size in zip(shape, x.shape, strict=True)
@@ -57,11 +57,13 @@ def check_shape(name: str, x: Tensor, *shape: str | int) -> None:
 
 
 def check_fits(name: str, x: Tensor, weight: Tensor) -> None:
-    """Raise ValueError unless x lies where the weights lie, in their dtype; autocast changes any floating-point one."""
+    """Raise ValueError unless x lies where the weights lie, in their dtype; autocast changes any floating-point one.
+
+    Both may have any shape.
+    """
     if x.device != weight.device:
         raise ValueError(f"{name} must be on the weights' device {weight.device}, got {x.device}")
-    cast = x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
-    if x.dtype != weight.dtype and not cast:
+    if x.dtype != weight.dtype and not (x.is_floating_point() and torch.is_autocast_enabled(x.device.type)):
         raise ValueError(f"{name} must have the weights' dtype {weight.dtype}, got {x.dtype}")
 
 
@@ -113,7 +115,10 @@ def check_shares(**shares: float) -> None:
 
 
 def decomposed(name: str, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The singular value decomposition U, S, Vᵀ of a matrix. Raises ValueError where its numbers have none."""
+    """The singular value decomposition U, S, Vᵀ of a matrix: (m, n) → (m, r), (r), (r, n) with r = min(m, n).
+
+    Raises ValueError where its numbers have none.
+    """
     check_floats(**{name: x})
     if x.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"{name} must be float32 or float64, got {x.dtype}")

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_fits, check_shape, check_sizes, check_tensors
+from vitbook.checks import check_fits, check_grids, check_shape, check_sizes, check_tensors
 
 
 class SmallCNN(nn.Module):
@@ -57,6 +57,7 @@ class ResidualBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         check_shape("x", x, "B", self.conv1.in_channels, "H", "W")
+        check_grids(x=tuple(x.shape[2:]))
         check_fits("x", x, self.conv1.weight)
         y = self.conv1(F.relu(self.norm1(x)))
         return self.conv2(F.relu(self.norm2(y))) + self.shortcut(x)

@@ -108,10 +108,12 @@ def label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Seque
 def show_picture(picture: Tensor, ax: Axes | None = None, *, title: str = "") -> Axes:
     """A picture without axes. uint8 (C, H, W), 0 to 255, or float, 0 to 1; C is 1 or 3."""
     check_tensors(picture=picture)
-    if picture.ndim != 3 or picture.shape[0] not in (1, 3):
+    if picture.ndim != 3 or picture.shape[0] not in (1, 3) or not picture.numel():
         raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
     if picture.dtype != torch.uint8 and not picture.is_floating_point():
         raise ValueError(f"picture must be uint8, 0 to 255, or float, 0 to 1, got {picture.dtype}")
+    if picture.dtype == torch.bfloat16:
+        picture = picture.float()  # numpy has no bfloat16
     ax = ax or plt.subplots()[1]
     white = 255 if picture.dtype == torch.uint8 else 1.0
     pixels = picture.detach().cpu().permute(1, 2, 0)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_kind
+from vitbook.checks import check_kind, check_sizes
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.embedding import LearnedPositions, resize_positions
 from vitbook.encoder import LAYER_NORM_EPS
@@ -88,6 +88,8 @@ def load_pretrained(
     config = checkpoint.config or shape_of(translation, num_heads, image_size)
     if num_heads not in (None, config.num_heads):
         raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
+    if num_classes is not None:
+        check_sizes(0, num_classes=num_classes)
     keeps_head = num_classes in (None, config.num_classes)
     if translation.dropped and keeps_head and config.num_classes:
         hidden = translation.dropped[0]

@@ -33,9 +33,11 @@ class SelfAttention(nn.Module):
 def check_tokens(x: Tensor, weight: Tensor, name: str = "x") -> None:
     """Raise TypeError or ValueError unless x has shape (B, T, D), and dtype and device of a weight (..., D, ...).
 
-    D is the length of the weight's second axis.
+    D is the length of the weight's second axis, T at least 1.
     """
     check_tensors(**{name: x})
     if x.ndim != 3 or x.shape[-1] != weight.shape[1]:
         raise ValueError(f"{name} must have shape (B, T, D) with D = {weight.shape[1]}, got {tuple(x.shape)}")
+    if not x.shape[1]:
+        raise ValueError(f"{name} must have at least one token, got shape {tuple(x.shape)}")
     check_fits(name, x, weight)

@@ -59,6 +59,7 @@ class ViTConfig:
                 raise ValueError(f"{name} must be a probability, 0 to 1, got {getattr(self, name)}")
         check_choice("positions", self.positions, POSITIONS)
         check_choice("pool", self.pool, POOLS)
+        check_kind(bool, class_token=self.class_token, qkv_bias=self.qkv_bias)
         if self.pool == "class" and not self.class_token:
             raise ValueError("pool 'class' needs class_token=True; without a class token use pool='mean'")
         grid_size(self.image_size, self.patch_size)
