@@ -3,7 +3,8 @@
     python tools/draw_cover.py      write _static/cover.webp and _static/card.jpg
 
 Three squares: the photograph; the 8×8 patches that it is cut into; the same patches, the brighter, the more of the
-class token's attention, rolled out through all blocks, goes to them. The photograph comes with the package, under CC0.
+class token's attention, rolled out through all blocks, goes to them. Brightness goes with the square root, so that
+patches with a small share can be told apart. The photograph comes with the package, under CC0.
 The cover has no text and transparent gaps, so that it stands on any background.
 """
 
@@ -50,7 +51,7 @@ def squares() -> tuple[list[Tensor], str]:
     patch = torch.zeros(side, side)
     patch[GAP // 2 : side - GAP // 2, GAP // 2 : side - GAP // 2] = 1.0
     gaps = patch.repeat(rows, columns)
-    brightness = DIMMEST + (1 - DIMMEST) * attention
+    brightness = DIMMEST + (1 - DIMMEST) * attention.sqrt()
     lit = picture * brightness.repeat_interleave(side, 0).repeat_interleave(side, 1)
     assert patchify(picture[None], side).shape[1] == attention.numel()  # one patch for each number
     return [opaque, torch.cat([picture, gaps[None]]), torch.cat([lit, opaque[3:]])], name

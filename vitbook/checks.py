@@ -67,6 +67,14 @@ def check_fits(name: str, x: Tensor, weight: Tensor) -> None:
         raise ValueError(f"{name} must have the weights' dtype {weight.dtype}, got {x.dtype}")
 
 
+def check_width(name: str, x: Tensor, weight: Tensor) -> None:
+    """Raise unless x has shape (..., D), and dtype and device of a linear map's weight (D', D)."""
+    check_tensors(**{name: x})
+    if not x.ndim or x.shape[-1] != weight.shape[1]:
+        raise ValueError(f"{name} must have shape (..., D) with D = {weight.shape[1]}, got {tuple(x.shape)}")
+    check_fits(name, x, weight)
+
+
 def check_sizes(least: int | None = 1, /, **sizes: int) -> None:
     """Raise TypeError unless all are whole numbers, ValueError unless they are at least so much."""
     for name, size in sizes.items():

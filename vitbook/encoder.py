@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_floats, check_numbers, check_shape, check_shares, check_sizes
+from vitbook.checks import check_floats, check_numbers, check_shape, check_shares, check_sizes, check_width
 from vitbook.multihead import MultiHeadSelfAttention, check_num_heads
 from vitbook.self_attention import check_tokens
 
@@ -11,7 +11,7 @@ LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own def
 
 
 class MLP(nn.Module):
-    """Two linear maps with a GELU between, on each token by itself. (B, T, D) → (B, T, D).
+    """Two linear maps with a GELU between, on each token by itself. (..., D) → (..., D).
 
     Dosovitskiy et al. 2021, section 3.1. Dropout after each of the two maps, as in the authors' code.
     Differs: the exact (erf) GELU of Hendrycks & Gimpel 2016; the authors' JAX code uses its tanh form, which is at most
@@ -30,7 +30,7 @@ class MLP(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        check_tokens(x, self.fc1.weight)
+        check_width("x", x, self.fc1.weight)
         x = self.dropout(self.act(self.fc1(x)))
         return self.dropout(self.fc2(x))
 
