@@ -3,6 +3,7 @@
 The colours are in _static/accessible.css. The browser suite, tests_site/, holds every page against WCAG 2.2 AA.
 """
 
+import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -22,11 +23,25 @@ REPAIRS = {
     ),
     # So is a folded cell: "Show code cell source".
     '<summary aria-label="Toggle hidden content">': "<summary>",
+    # What unfolds the pages below one, in the contents, is an arrow without words.
+    '<summary><span class="toctree-toggle"': '<summary aria-label="Pages below this one"><span class="toctree-toggle"',
     # The three pictures on the switch of colours have titles, which are not its name.
     ' data-mode="light" title="Light"': ' data-mode="light"',
     ' data-mode="dark"  title="Dark"': ' data-mode="dark"',
     ' data-mode="auto"  title="System Settings"': ' data-mode="auto"',
 }
+
+
+# The arguments of a long signature, one a line: <dd> in a <dl> that has no <dt>.
+ARGUMENTS = re.compile(
+    r'(?<=<span class="sig-paren">\(</span>)\s*<dl>\s*(.*?)</dl>\s*(?=<span class="sig-paren">\)</span>)', re.S
+)
+
+
+def plain_arguments(match: re.Match) -> str:
+    """The same lines without a list's claims; their look is in _static/reference.css."""
+    lines = match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
+    return f'<span class="sig-lines">{lines}</span>'
 
 
 def default_mode(app: Sphinx, config: Config) -> None:
@@ -37,7 +52,7 @@ def default_mode(app: Sphinx, config: Config) -> None:
 def repaired(html: str) -> str:
     for written, better in REPAIRS.items():
         html = html.replace(written, better)
-    return html
+    return ARGUMENTS.sub(plain_arguments, html)
 
 
 def repair_pages(app: Sphinx, error: Exception | None) -> None:

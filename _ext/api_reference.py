@@ -51,6 +51,21 @@ def inline(text: str, module: Module, root: Path) -> str:
     return "".join(code(part[1:-1], module, root) if i % 2 else escape(part) for i, part in enumerate(parts))
 
 
+def sentence(text: str) -> str:
+    """A comment with a capital and a full stop; but a symbol stays as it is: h is heads, and H is height."""
+    return f"{capital(text.rstrip(';'))}{'' if text[-1:] in '.!?' else '.'}"
+
+
+def capital(text: str) -> str:
+    symbol = re.match(r"[^\W\da](?![a-z])", text)
+    return text if symbol else text[:1].upper() + text[1:]
+
+
+def listed(items: list[str]) -> str:
+    """a; a and b; a, b and c."""
+    return " and ".join(part for part in (", ".join(items[:-1]), *items[-1:]) if part)
+
+
 def code(text: str, module: Module, root: Path) -> str:
     """Code in a docstring, with a link if it names something of the package."""
     target = full_name(text.removesuffix("()"), module, root)
@@ -114,8 +129,7 @@ def markdown(doc: str, names: set[str], module: Module, root: Path) -> list[str]
             lines += [re.sub(r"^(Raises|Returns|Differs:|Cause:|Symptom:)", r"**\1**", text), ""]
             continue
         for name, said in part:
-            said = inline(said, module, root)
-            lines += [f"`{name}`", f": {said[:1].upper()}{said[1:]}{'' if said[-1:] in '.!?' else '.'}", ""]
+            lines += [f"`{name}`", f": {sentence(inline(said, module, root))}", ""]
     return lines
 
 
@@ -140,18 +154,18 @@ def entry(symbol: Symbol, module: Module, root: Path) -> list[str]:
     body = [f"Another name for `{symbol.value}`.", ""] if symbol.kind == "type" else []
     doc = symbol.doc
     if symbol.kind in ("data", "type") and doc:  # a comment, which begins and ends as comments do
-        doc = f"{doc[:1].upper()}{doc[1:]}{'' if doc[-1] in '.!?' else '.'}"
+        doc = sentence(doc)
     body += markdown(doc, set(symbol.arguments), module, root)
     bases = [code(base, module, root) for base in symbol.bases if full_name(base, module, root)]
     if bases:
-        body += [f"A kind of {' and '.join(bases)}.", ""]
+        body += [f"A kind of {listed(bases)}.", ""]
     if symbol.fields:
         body += ["| Field | Meaning |", "|---|---|"]
         for field in symbol.fields:
             default = f" = {field.default}" if field.default else ""
             written = f"{field.name}: {field.annotation}{default}".replace("|", r"\|")
             said = inline(field.comment, module, root)
-            body.append(f"| `{written}` | {said[:1].upper()}{said[1:]} |")
+            body.append(f"| `{written}` | {capital(said)} |")
         body.append("")
     for member in symbol.members:
         body += entry(member, module, root)
@@ -178,7 +192,9 @@ class ModulesDirective(SphinxDirective):
         for path in (__file__, package_source.__file__, root / PACKAGE / f"{module.name}.py"):
             self.env.note_dependency(str(path))
         full = f"{PACKAGE}.{module.name}"
-        section = nodes.section("", nodes.title("", "", nodes.literal("", full)), ids=[module.name], names=[full])
+        section = nodes.section(
+            "", nodes.title("", "", nodes.literal("", full)), ids=[f"{PACKAGE}-{module.name}"], names=[full]
+        )
         self.set_source_info(section)
         lines = [f"```{{py:module}} {full}", "```", "", *markdown(module.doc, set(), module, root)]
         lines += [self.where(module.name, root), ""]
@@ -197,11 +213,11 @@ class ModulesDirective(SphinxDirective):
         teach, use = (found[name] for found in chapters_of(root))
         links = [f"[{title_of(path)}](/chapters/{path.name})" for path in teach or use]
         said = "Taught in" if teach else "Used in"
-        chapters = f"{said} {' and '.join(links)}." if 0 < len(links) <= MANY else ""
+        chapters = f"{said} {listed(links)}." if 0 < len(links) <= MANY else ""
         if len(links) > MANY:
             chapters = f"Used in {len(links)} chapters."
         base = self.config.api_source
-        tests = " and ".join(f"[tests/{path.name}]({base}/tests/{path.name})" for path in proven(root)[name][:MANY])
+        tests = listed([f"[tests/{path.name}]({base}/tests/{path.name})" for path in proven(root)[name][:MANY]])
         source = f"Source: [{PACKAGE}/{name}.py]({base}/{PACKAGE}/{name}.py)."
         return f"{chapters} Tested by {tests}. {source}".strip()
 

@@ -2,7 +2,8 @@
 
 A term is found in singular and plural, whole, and not inside a word with a hyphen, so that neither "ahead" nor
 "multi-head" leads to "Head". Terms written with capitals inside, such as MLP, are found only so. Where a word of the
-glossary is used in another sense, `OTHER_SENSES` says by which words around it that is known.
+glossary is used in another sense, `OTHER_SENSES` says by which words around it that is known, or `OTHER_PAGES` on which
+pages it always is.
 """
 
 import re
@@ -24,11 +25,18 @@ OTHER_SENSES = {
     "Channel": r"stretches each channel",
     "Decoder": r"small decoder",
     "Mask": r"mask embedding",
-    "Memory": r"(?:lies?|fits?) in(?:to)? memory|its memory|a memory of about|memory of (?=Adam)|GPU.s memory",
+    "Memory": r"(?:lies?|fits?) in(?:to)? memory|axis in memory",
     "Parameter": r"parameter count",
     "Permutation": r"permutation equivariance",
     "Value": r"lowest value|singular values?|no value here|true value",
     "Width": r"height and width|kernels of width|hidden width|of hidden width|same width as",
+}
+
+# Pages on which a term means something else wherever it stands: a dictionary's keys, a computer's memory.
+OTHER_PAGES = {
+    "Key": r"api/(?!attention)",
+    "Memory": r"(?!chapters/0[1-7]_|api/attention)",
+    "Value": r"api/(?!attention)|chapters/10_",
 }
 
 
@@ -109,7 +117,7 @@ def link_terms(app: Sphinx, doctree: nodes.document) -> None:
     path = Path(app.srcdir) / f"{PAGE}.md"
     env.note_dependency(str(path))
     env.note_dependency(__file__)
-    seen: set[str] = set()
+    seen = {term for term, pages in OTHER_PAGES.items() if re.match(pages, env.docname)}
     for text in texts(doctree):
         places = []
         for start, end, term in mentions(text.astext(), path):

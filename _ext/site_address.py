@@ -39,12 +39,23 @@ def colab_url(repository: str, branch: str, path: str) -> str:
     return f"https://colab.research.google.com/github{urlsplit(repository).path}/blob/{branch}/{path}"
 
 
+def licence_line(repository: str, branch: str) -> str:
+    """What may be done with the book, at the foot of every page, as HTML."""
+    base = f"{repository}/blob/{branch}"
+    return (
+        f'Code: <a href="{base}/LICENSE">MIT License</a>. '
+        f'Text and figures: <a href="{base}/LICENSE-TEXT">CC BY 4.0</a>. '
+        f'Photographs keep the licences <a href="{base}/vitbook/assets/README.md">stated beside them</a>.'
+    )
+
+
 def set_addresses(app: Sphinx, config: Config) -> None:
     """Tell the theme, the tags for shared links and MyST; a page may link to [Colab](colab:chapters/NN_name.ipynb)."""
     repository = repository_url(Path(app.srcdir))
     config.html_theme_options["repository_url"] = repository
     config.html_baseurl = config.ogp_site_url = pages_url(repository)
     branch = config.html_theme_options.get("repository_branch") or "main"
+    config.html_theme_options["extra_footer"] = licence_line(repository, branch)
     schemes = config.myst_url_schemes
     kept = dict(schemes) if isinstance(schemes, dict) else dict.fromkeys(schemes)
     config.myst_url_schemes = kept | {"colab": {"url": colab_url(repository, branch, "{{path}}"), "title": "Colab"}}

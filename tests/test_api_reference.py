@@ -15,6 +15,8 @@ SHAPE = re.compile(r"\((?:\.\.\.|[A-Zb](?:_\w+)?,|[^()]*,[^()]*)\)|same (?:as|ar
 
 # Behind the exercises, and what is registered with its own words: their names say it.
 CATALOGUES = {"checker", "diagnosis", "exercises", "mistakes", "properties", "watching"}
+# What looks at tensors of any shape.
+CHECKS = {"checks"}
 # The chapters show these as they are; the docstrings of their classes speak for them.
 TOLD_BY_THEIR_CLASS = {
     "DistilledEmbedding.prefix_tokens",
@@ -77,7 +79,9 @@ def test_every_function_and_class_has_a_docstring() -> None:
 def test_what_takes_or_gives_tensors_says_their_shapes() -> None:
     silent = []
     for module, symbol in everything():
-        if module.name in CATALOGUES or symbol.kind in ("data", "type", "class") or symbol.name in TOLD_BY_THEIR_CLASS:
+        if module.name in CATALOGUES | CHECKS or symbol.kind in ("data", "type", "class"):
+            continue
+        if symbol.name in TOLD_BY_THEIR_CLASS:
             continue
         # Tensors by name, as in a checkpoint, have any shape; so have those of functions passed in.
         plain = re.sub(r"(?:dict|Mapping|Callable|Iterable|list)\[[^\]]*(?:\[[^\]]*\])*[^\]]*\]", "", symbol.signature)
@@ -146,6 +150,24 @@ def test_arguments_become_a_list() -> None:
 )
 def test_prose_stays_prose(text: str, written: str) -> None:
     assert api.inline(text, PACKAGE["attention"], ROOT) == written
+
+
+@pytest.mark.parametrize(
+    ("comment", "written"),
+    [
+        ("a class of it", "A class of it."),
+        ("h, which must divide D", "h, which must divide D."),
+        ("d_v, the width", "d_v, the width."),
+        ("gradients are shortened;", "Gradients are shortened."),
+        ("Why?", "Why?"),
+    ],
+)
+def test_comments_become_sentences_and_symbols_stay(comment: str, written: str) -> None:
+    assert api.sentence(comment) == written
+
+
+def test_lists_are_read_aloud() -> None:
+    assert [api.listed(list(items)) for items in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]
 
 
 @pytest.mark.parametrize(

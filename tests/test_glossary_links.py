@@ -76,6 +76,21 @@ def test_headings_code_links_and_formulas_stay(kind: type) -> None:
     assert not links
 
 
+@pytest.mark.parametrize(
+    ("docname", "found"),
+    [
+        ("chapters/05_transformer", ["Memory", "Key", "Value", "Query"]),
+        ("chapters/10_training", ["Key", "Query"]),
+        ("chapters/20_speed", ["Key", "Value", "Query"]),
+        ("api/attention", ["Memory", "Key", "Value", "Query"]),
+        ("api/training", ["Query"]),
+    ],
+)
+def test_on_some_pages_a_word_has_another_sense(docname: str, found: list[str]) -> None:
+    _, links = page(nodes.paragraph("", "A memory, a key, a value and a query."), docname=docname)
+    assert [link["reftarget"] for link in links] == found
+
+
 def test_the_lists_themselves_stay() -> None:
     assert not page(nodes.paragraph("", "A key."), docname="glossary")[1]
 

@@ -51,5 +51,8 @@ def test_the_frame_is_told_the_addresses(tmp_path: Path) -> None:
     set_addresses(SimpleNamespace(srcdir=tmp_path), config)
     assert options["repository_url"] == "https://github.com/a/b"
     assert config.html_baseurl == config.ogp_site_url == "https://a.github.io/b/"
+    for name in ("LICENSE", "LICENSE-TEXT", "vitbook/assets/README.md"):
+        assert f'href="https://github.com/a/b/blob/trunk/{name}"' in options["extra_footer"]
+        assert (ROOT / name).is_file()
     assert config.myst_url_schemes["https"] is None
     assert config.myst_url_schemes["colab"]["url"].endswith("/github/a/b/blob/trunk/{{path}}")

@@ -97,6 +97,8 @@ def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
         visit.page.keyboard.press("Enter")
         found = visit.page.locator("#search-results a[href*='06_patches']").first
         found.wait_for()
+        summary = visit.page.locator("#search-results li:has(a[href*='06_patches']) p.context").first
+        assert "patchify" in summary.inner_text().lower() and "Colab" not in summary.inner_text()
         found.focus()
         visit.page.keyboard.press("Enter")
         visit.page.wait_for_url("**/06_patches.html*")

@@ -1,15 +1,16 @@
 """What the built site must be, each rule a function: the built folder → list of complaints, empty where all is well."""
 
-import gzip
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
-MAX_WEIGHT = 1_000_000  # bytes of one page as sent, text compressed, with its styles, scripts and pictures
-TEXT = {".css", ".html", ".js", ".svg"}
+# The tags that name a file or an address, and where they do.
+NAMING = {"a": "href", "link": "href", "img": "src", "script": "src", "source": "src", "iframe": "src"}
+WORDS = 15  # characters that say the least of what a picture shows
 
 
 @dataclass
@@ -35,8 +36,8 @@ class Page(HTMLParser):
     def all(self, name: str) -> list[dict[str, str]]:
         return [tag.attributes for tag in self.tags if tag.name == name]
 
-    def anchors(self) -> set[str]:
-        return {tag.attributes[key] for tag in self.tags for key in ("id", "name") if key in tag.attributes}
+    def ids(self) -> Counter[str]:
+        return Counter(tag.attributes["id"] for tag in self.tags if "id" in tag.attributes)
 
     def meta(self, key: str) -> str | None:
         """The content of a <meta> by its name or property."""
@@ -57,8 +58,14 @@ def page(path: Path) -> Page:
 
 
 def pages(site: Path) -> list[Page]:
-    """Every page, without the frames that only scripts put into others."""
-    found = [path for path in sorted(site.resolve().rglob("*.html")) if not path.is_relative_to(site / "_static")]
+    """Every page, without the frames that only scripts put into others.
+
+    Raises FileNotFoundError where there is none.
+    """
+    site = site.resolve()
+    found = [path for path in sorted(site.rglob("*.html")) if not path.is_relative_to(site / "_static")]
+    if not found:
+        raise FileNotFoundError(f"{site} holds no pages; make book builds them")
     return [page(path) for path in found]
 
 
@@ -67,30 +74,26 @@ def chapters(site: Path) -> list[Page]:
 
 
 def links_resolve(site: Path) -> list[str]:
-    """Every relative link leads to a file of the site, and to an anchor in it."""
+    """Every link, picture, style and script inside the site leads to a file of it, and to an anchor in that."""
     complaints = []
     for p in pages(site):
-        for address in [a["href"] for a in p.all("a") if "href" in a]:
-            target, anchor = p.local(address), unquote(urlsplit(address).fragment)
-            if target is None or address in ("#", ""):
+        for tag in p.tags:
+            key = NAMING.get(tag.name)
+            address = tag.attributes.get(key) if key else None
+            if address is None and tag.name != "a" or address == "#":
                 continue
-            if not target.is_file():
+            if not address:
+                complaints.append(f"{p.path.name}: <{tag.name}> names nothing: {tag.attributes}")
+            elif (target := p.local(address)) and not (target.is_file() and target.is_relative_to(site.resolve())):
                 complaints.append(f"{p.path.name}: {address}: no such file")
-            elif anchor and target.suffix == ".html" and anchor not in page(target).anchors():
-                complaints.append(f"{p.path.name}: {address}: no such anchor")
+            elif (anchor := unquote(urlsplit(address).fragment)) and target and target.suffix == ".html":
+                if anchor not in page(target).ids():
+                    complaints.append(f"{p.path.name}: {address}: no such anchor")
     return complaints
 
 
-def files_exist(site: Path) -> list[str]:
-    """Every script, style and picture of a page is there."""
-    wanted = [("script", "src"), ("link", "href"), ("img", "src")]
-    return [
-        f"{p.path.name}: {tag[key]}: no such file"
-        for p in pages(site)
-        for name, key in wanted
-        for tag in p.all(name)
-        if tag.get(key) and (path := p.local(tag[key])) and not path.is_file()
-    ]
+def ids_are_given_once(site: Path) -> list[str]:
+    return [f"{p.path.name}: id {id} given {n} times" for p in pages(site) for id, n in p.ids().items() if n > 1]
 
 
 def buttons(site: Path, repository: str, branch: str) -> list[str]:
@@ -160,16 +163,33 @@ def text_before_scripts(site: Path) -> list[str]:
 
 
 def pictures_keep_their_place(site: Path) -> list[str]:
-    """Each picture says its width and height, and has a text; all but a page's first load when they are near."""
+    """Each picture says its width and height; all but a page's first load when they are near."""
     complaints = []
     for p in pages(site):
         images = [image for image in p.all("img") if "_images/" in image.get("src", "")]
         for position, image in enumerate(images):
-            if not (image.get("width", "").isdigit() and image.get("height", "").isdigit() and image.get("alt")):
-                complaints.append(f"{p.path.name}: {image.get('src')}: no width, height or alt")
+            if not (image.get("width", "").isdigit() and image.get("height", "").isdigit()):
+                complaints.append(f"{p.path.name}: {image.get('src')}: no width or height")
             if (image.get("loading") == "lazy") != (position > 0):
                 complaints.append(f"{p.path.name}: {image.get('src')}: picture {position + 1} is lazy, or is not")
     return complaints
+
+
+def pictures_have_words(site: Path) -> list[str]:
+    """Each picture of the text says in words what it shows."""
+    return [
+        f"{p.path.name}: {image['src'][:80]}: alt {image.get('alt')!r}"
+        for p in pages(site)
+        for image in p.all("img")
+        if "_static/" not in image.get("src", "_static/") and len(image.get("alt", "")) < WORDS
+    ]
+
+
+def licences(site: Path, repository: str, branch: str) -> list[str]:
+    """Each page says at its foot what may be done with the book."""
+    wanted = {f"{repository}/blob/{branch}/{name}" for name in ("LICENSE", "LICENSE-TEXT", "vitbook/assets/README.md")}
+    missing = {p.path.name: wanted - {a.get("href", "") for a in p.all("a")} for p in pages(site)}
+    return [f"{name}: no link to {sorted(links)}" for name, links in missing.items() if links and name != "index.html"]
 
 
 def figures_are_numbered(site: Path) -> list[str]:
@@ -184,25 +204,3 @@ def figures_are_numbered(site: Path) -> list[str]:
             complaints.append(f"{p.path.name}: {len(figures)} figures, numbered {numbers}")
         complaints += [f"{p.path.name}: a figure without an anchor" for f in figures if not f.get("id")]
     return complaints
-
-
-def weight(p: Page) -> int:
-    """Bytes that a reader's browser is sent for a page and its files, fonts and other sites' files left out."""
-    files = {p.path}
-    for name, key in (("script", "src"), ("link", "href"), ("img", "src")):
-        for tag in p.all(name):
-            path = p.local(tag.get(key, "")) if tag.get(key) else None
-            if path and path.is_file() and (name != "link" or tag.get("rel") in ("stylesheet", "preload")):
-                files.add(path)
-    return sum(sent(path) for path in files)
-
-
-@cache
-def sent(path: Path) -> int:
-    """Bytes of a file as a web server sends it: text compressed, pictures as they are."""
-    content = path.read_bytes()
-    return len(gzip.compress(content, 6)) if path.suffix in TEXT else len(content)
-
-
-def light(site: Path) -> list[str]:
-    return [f"{p.path.name}: {weight(p):,} bytes, over {MAX_WEIGHT:,}" for p in pages(site) if weight(p) > MAX_WEIGHT]
