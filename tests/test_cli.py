@@ -365,7 +365,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
         (
             "explain {digit} --checkpoint {blind}",
             1,
-            "no class token whose attention could be shown: name a patch as query",
+            "no class token (num_prefix_tokens 0) whose attention could be shown: name a patch as query",
         ),
         ("summary vit_b16", 1, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
         ("exercises --notebook nowhere.ipynb", 1, "No such file or directory: nowhere.ipynb"),

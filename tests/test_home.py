@@ -84,7 +84,12 @@ def test_workflows_call_what_there_is(file: str, name: str, job: dict) -> None:
     assert not [command for script in scripts for command in unknown_commands(script)]
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / ".ci" / "run"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page",
+    # The ledger tells of an earlier run, whose tests may have other names by now.
+    [page for page in [*PAGES, ROOT / ".ci" / "run"] if page.name != "tested.md"],
+    ids=lambda path: path.name,
+)
 def test_pages_name_commands_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = (
