@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import ledger
+import numpy as np
 import pytest
 import recorder
 import torch
@@ -158,6 +159,12 @@ def test_several_processes_make_one_record(tmp_path):
     assert differences == pytest.approx([1e-9, 2e-9], rel=1e-6)
     assert tests["test_some.py::test_skipped"]["reason"] == "no such thing here"
     assert tests["test_file.py"]["outcome"] == "skipped" and "no_such_module" in tests["test_file.py"]["reason"]
+
+
+def test_numbers_of_numpy_are_kept_as_plain_ones():
+    measured = {}
+    recorder.keep(measured, "float64", np.float64(1e-9), np.float32(1e-6), np.float64(1.0))
+    assert [type(measured["float64"][key]) for key in ("difference", "allowed")] == [float, float]
 
 
 # From records to the page

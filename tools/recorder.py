@@ -93,7 +93,8 @@ def keep(measured: dict, dtype: str, difference: float, allowed: float, expected
     largest = measured.setdefault(kind, {"difference": -1.0, "allowed": 0.0, "comparisons": 0})
     largest["comparisons"] += 1
     if difference > largest["difference"]:
-        largest |= {"difference": difference, "allowed": allowed}
+        # plain numbers, not NumPy's: only such pass from one process to another
+        largest |= {"difference": float(difference), "allowed": float(allowed)}
 
 
 class Recorder:
