@@ -238,4 +238,11 @@ def public_names(module: str) -> set[str]:
     return found
 
 
+def out_of_step(modules: str, elsewhere: set[str]) -> list[str]:
+    """Public names of some modules, beside their `check_…`, without a case; and cases or exceptions of no such name."""
+    public = set().union(*map(public_names, modules.split()))
+    public -= {name for name in public if name.split(".")[-1].startswith("check_")}
+    return sorted((public - elsewhere) ^ set(of_modules(modules)) | (elsewhere - public))
+
+
 PACKAGE = Path(importlib.import_module("vitbook").__file__).parent
