@@ -1,4 +1,4 @@
-"""Measure this package side by side with what one would take instead, and write RESULTS.md and results.json.
+"""Measure this package beside what one would take instead: results/MACHINE.json, and RESULTS.md of all machines.
 
     make benchmark                                          everything: an hour or so on two cores
     make benchmark BENCHMARK="--quick"                      the most telling rows: some minutes
@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import shlex
 import sys
 import time
@@ -26,6 +27,7 @@ from report import speed_table, to_markdown
 from rows import Row, chosen
 
 from vitbook.costs import forward_flops, training_flops
+from vitbook.runtime import has_bfloat16
 
 HERE = Path(__file__).resolve().parent
 PEAK = "matmul"
@@ -39,9 +41,15 @@ def machine(device: torch.device) -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         cpu = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), cpu)
     can = getattr(torch.cpu, "get_capabilities", dict)()
-    units = [name for name in ("avx512_f", "avx512_bf16", "amx_bf16") if can.get(name)]
+    units = [name for name in ("avx2", "avx512_f", "avx512_bf16", "amx_bf16") if can.get(name)]
     words = f"{cpu}, {os.cpu_count()} cores" + (f" ({', '.join(units)})" if units else "")
     return f"{torch.cuda.get_device_name()}; {words}" if device.type == "cuda" else words
+
+
+def slug(about: dict) -> str:
+    """The name of a run's file: one for each kind of machine and number of threads."""
+    words = re.sub(r"[^a-z0-9_]+", "-", about["machine"].lower()).strip("-")
+    return f"{words}-{about['threads']}-threads"
 
 
 def check_equal_work(scores: dict[str, torch.Tensor]) -> None:
@@ -111,12 +119,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=("time", "memory", "import"), help="leave the others away")
     parser.add_argument("--junit", nargs="*", type=Path, default=[], help="files of pytest --junitxml: tests, chapters")
     parser.add_argument("--build", action="store_true", help="build the site too, and say how long it took")
-    parser.add_argument("--json", type=Path, default=HERE / "results.json", help="RESULTS.md is written beside it")
+    parser.add_argument("--folder", type=Path, default=HERE, help="where to write results/MACHINE.json and RESULTS.md")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 means float32
     device, rounds = torch.device(given.device), given.rounds or (7 if given.quick else 15)
-    rows = chosen(device.type == "cuda", given.quick, given.rows)
+    rows, missing = chosen(device.type == "cuda", given.quick, given.rows), {}
+    if not has_bfloat16(device):  # there is nothing to compare where a model takes a hundred times as long
+        rows = [row for row in rows if row.precision != "bfloat16"]
+        missing["bfloat16"] = "this device has none of its own"
     words = sys.argv[1:] if arguments is None else arguments
     results: dict = {
         "about": {
@@ -127,7 +138,7 @@ def main(arguments: list[str] | None = None) -> None:
             "clock": given.clock,
             "rounds": rounds,
             "versions": {p: v for p in dict.fromkeys(peer.package for peer in PEERS.values()) if (v := version(p))},
-            "missing": {},
+            "missing": missing,
         },
         "rows": [],
         "memory": [],
@@ -136,7 +147,8 @@ def main(arguments: list[str] | None = None) -> None:
     }
     if given.only in (None, "time"):
         for row in rows:
-            record, results["about"]["missing"] = measure_row(row, rounds, given.turn, device, CLOCKS[given.clock])
+            record, absent = measure_row(row, rounds, given.turn, device, CLOCKS[given.clock])
+            missing |= absent
             results["rows"].append(record)
             print(speed_table([record]).splitlines()[-1], flush=True)
     if given.only in (None, "memory"):
@@ -151,10 +163,13 @@ def main(arguments: list[str] | None = None) -> None:
         }
     if given.build:
         results["commands"]["make book"] = {"build": build_seconds()}
-    given.json.parent.mkdir(parents=True, exist_ok=True)
-    given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    given.json.with_name("RESULTS.md").write_text(to_markdown(results), encoding="utf-8")
-    print(f"written: {given.json} and RESULTS.md beside it")
+    kept = given.folder / "results"
+    kept.mkdir(parents=True, exist_ok=True)
+    written = kept / f"{slug(results['about'])}.json"
+    written.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    every = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(kept.glob("*.json"))]
+    (given.folder / "RESULTS.md").write_text(to_markdown(every), encoding="utf-8")
+    print(f"written: {written} and {given.folder / 'RESULTS.md'}")
 
 
 if __name__ == "__main__":

@@ -60,20 +60,25 @@ def equal_work_table(row: dict) -> str:
     return table(["", f"Parameters, {row['name'].split()[0]}", "Against ours", "What differs"], lines)
 
 
-def to_markdown(results: dict) -> str:
-    """The whole page."""
+def to_markdown(runs: list[dict]) -> str:
+    """The whole page: one part for each machine."""
+    return "\n\n".join(["# Side by side", *("\n\n".join(parts_of(run)) for run in runs)]) + "\n"
+
+
+def parts_of(results: dict) -> list[str]:
+    """What one run found, headings and tables."""
     about = results["about"]
     parts = [
-        "# Side by side",
-        f"Measured on {about['date']} by `{about['command']}`; the numbers behind this page are in the JSON file "
-        f"beside it. Machine: {about['machine']}. Threads: {about['threads']}. Clock: {about['clock']}. "
+        f"## {about['machine']}",
+        f"Measured on {about['date']} by `{about['command']}`; the numbers behind the tables are in `results`. "
+        f"Threads: {about['threads']}. Clock: {about['clock']}. "
         "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + ".",
     ]
     if about["missing"]:
         parts.append("Not measured: " + "; ".join(f"{name} ({why})" for name, why in about["missing"].items()) + ".")
     if results["rows"]:
         parts += [
-            "## Time",
+            "### Time",
             "Every model has random weights and gets the same random pictures. All take turns, round after round; each "
             "round begins with another. A cell is the peer's time over ours in the same round, median and quartiles "
             f"over {about['rounds']} rounds: above 1, the peer is slower. SimpleViT has no class token and is compared "
@@ -82,7 +87,7 @@ def to_markdown(results: dict) -> str:
             "A forward pass is without gradients; a step is forward, cross-entropy, backward and fused AdamW; "
             "bfloat16 is autocast.",
             speed_table(results["rows"]),
-            "### Equal work",
+            "#### Equal work",
             "Checked in every row: all give scores of the same shape and type.",
             equal_work_table(results["rows"][0]),
         ]
@@ -93,7 +98,7 @@ def to_markdown(results: dict) -> str:
             for row in results["memory"]
         ]
         parts += [
-            "## Memory",
+            "### Memory",
             "Peak of a fresh process over two steps, in MB: of the whole process with its libraries on a CPU, of "
             "torch's allocations on a GPU.",
             table(["Row", "Pictures", *names], lines),
@@ -105,13 +110,13 @@ def to_markdown(results: dict) -> str:
             if times
         ]
         parts += [
-            "## Import",
+            "### Import",
             "Seconds of a fresh process, torch's own included.",
             table(["", "median", "range"], lines),
         ]
     if results["commands"]:
-        parts += ["## The project's own commands", table(["Command", "Seconds", "Slowest"], command_lines(results))]
-    return "\n\n".join(parts) + "\n"
+        parts += ["### The project's own commands", table(["Command", "Seconds", "Slowest"], command_lines(results))]
+    return parts
 
 
 def command_lines(results: dict) -> list[list[str]]:

@@ -32,6 +32,7 @@ def rows(gpu: bool) -> list[Row]:
     """Every row, in the order of the table."""
     found = []
     both = [(kind, precision) for precision in ("float32", "bfloat16") for kind in KINDS]
+    telling = [("forward", "float32"), ("step", "float32"), ("step", "bfloat16")]
     for name, (size, on_cpu, on_gpu) in SIZES.items():
         for kind, precision in both:
             quick = name in ("cifar", "Ti/16") or (name, kind, precision) == ("B/16", "step", "bfloat16")
@@ -41,16 +42,16 @@ def rows(gpu: bool) -> list[Row]:
     for tokens in (64, 256, 1024, 4096):
         config = replace(GROWING, image_size=GROWING.patch_size * int(tokens**0.5))
         batch = max(1, (65536 if gpu else 2048) // tokens)
-        for kind, precision in (both[0], both[3]):
+        for kind, precision in telling:
             quick = tokens in (64, 1024) and kind == "step"
             found.append(Row(f"{tokens} patches {kind} {precision}", config, batch, kind, precision, quick))
     for batch in (1, 8, 64, 256):
-        for kind, precision in (both[0], both[3]):
+        for kind, precision in telling:
             quick = batch == 1
             found.append(Row(f"batch {batch} {kind} {precision}", CONFIGS["vit_cifar"], batch, kind, precision, quick))
     for depth in (1, 3, 9, 18):
         config = replace(CONFIGS["vit_cifar"], depth=depth)
-        for kind, precision in (both[0], both[3]):
+        for kind, precision in telling:
             found.append(Row(f"depth {depth} {kind} {precision}", config, 1024 if gpu else 16, kind, precision))
     return found
 

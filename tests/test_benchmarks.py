@@ -117,8 +117,9 @@ def test_the_verdict_follows_from_the_times():
 
 
 def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
-    tiny = [rows.Row("cifar step float32", TINY, 3, "step", "float32", quick=True)]
+    tiny = [rows.Row(f"cifar step {p}", TINY, 3, "step", p, quick=True) for p in measure.PRECISIONS]
     monkeypatch.setattr(rows, "rows", lambda gpu: tiny)
+    monkeypatch.setattr(benchmark, "has_bfloat16", lambda device: False)
     monkeypatch.setattr(measure, "matmul_call", lambda precision, device: (lambda: None, 1))
     junit = tmp_path / "junit.xml"
     junit.write_text(
@@ -129,17 +130,31 @@ def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
     )
     assert commands.seconds_of_tests(junit)[0] == {"09_vit": 7.0}
     assert list(commands.seconds_of_tests(junit)[1]) == ["tests.test_vit::test_b", "tests.test_vit::test_a"]
-    options = f"--rounds 2 --turn 0.001 --only time --threads 1 --device cpu --json {tmp_path}/r.json --junit {junit}"
+    options = f"--rounds 2 --turn 0.001 --only time --threads 1 --device cpu --folder {tmp_path} --junit {junit}"
     benchmark.main(options.split())
-    results = json.loads((tmp_path / "r.json").read_text())
+    (written,) = (tmp_path / "results").glob("*.json")
+    results = json.loads(written.read_text())
     (record,) = results["rows"]
     assert record["name"] == "cifar step float32" and set(record["seconds"]) == set(record["parameters"])
     assert all(len(times) == 2 and min(times) > 0 for times in record["seconds"].values())
     page = (tmp_path / "RESULTS.md").read_text()
-    assert page == report.to_markdown(results)
+    assert page == report.to_markdown([results])
+    assert "bfloat16 (this device has none of its own)" in page and "step bfloat16" not in page
     machine = results["about"]["machine"]
     for words in ("| cifar step float32 | 3 |", "Threads: 1", machine, "| chapters, by nbval | 7 |"):
         assert words in page, words
+
+
+def test_each_machine_has_a_file_and_a_part_of_the_page(tmp_path, monkeypatch):
+    options = f"--only import --device cpu --folder {tmp_path}".split()
+    monkeypatch.setattr(benchmark, "measure_imports", lambda times: {"torch": [1.0]})
+    for machine in ("A CPU, 2 cores (avx2)", "Another; with GPU", "A CPU, 2 cores (avx2)"):
+        monkeypatch.setattr(benchmark, "machine", lambda device, machine=machine: machine)
+        benchmark.main([*options, "--threads", "1"])
+    names = sorted(path.name for path in (tmp_path / "results").iterdir())
+    assert names == ["a-cpu-2-cores-avx2-1-threads.json", "another-with-gpu-1-threads.json"]
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert page.count("## A CPU, 2 cores (avx2)\n") == 1 and "## Another; with GPU\n" in page
 
 
 def test_fresh_processes_answer_with_a_number():

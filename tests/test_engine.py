@@ -150,7 +150,8 @@ CHANGES = dict(
 )
 
 
-def test_every_setting_of_the_recipe_changes_the_weights():
+def test_every_setting_of_the_recipe_changes_the_weights(monkeypatch):
+    monkeypatch.setattr("vitbook.engine.has_bfloat16", lambda device: True)
     base = trained(PLAIN, validation=False)
     assert same_weights(base, trained(PLAIN, validation=False))
     for name, value in CHANGES.items():
@@ -203,8 +204,16 @@ def test_a_batch_in_parts_is_the_batch():
         assert without_times(theirs) == pytest.approx(without_times(mine), rel=1e-3)
 
 
-def test_bfloat16_stays_near_float32():
+def test_bfloat16_stays_near_float32(monkeypatch):
+    monkeypatch.setattr("vitbook.engine.has_bfloat16", lambda device: True)
     assert 0 < largest_gap(trained(PLAIN), trained(replace(PLAIN, bf16=True))) < 0.02
+
+
+def test_a_device_without_bfloat16_trains_in_float32_and_says_so(monkeypatch):
+    monkeypatch.setattr("vitbook.engine.has_bfloat16", lambda device: False)
+    with pytest.warns(UserWarning, match="CPU has no bfloat16 of its own .*: training in float32"):
+        model = trained(replace(PLAIN, bf16=True))
+    assert same_weights(model, trained(PLAIN))
 
 
 def test_the_compiled_model_is_the_one_that_is_trained(monkeypatch):

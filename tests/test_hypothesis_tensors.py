@@ -308,6 +308,14 @@ def _(draw):
     return dict(seed=seed), holds
 
 
+@covers(runtime.has_bfloat16)
+def _(draw):
+    def holds(found):
+        assert isinstance(found, bool)
+
+    return dict(device=torch.device(draw(st.sampled_from(("cpu", "cuda", "cuda:0", "meta"))))), holds
+
+
 # Figures: few examples, since each takes matplotlib a while
 
 

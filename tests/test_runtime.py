@@ -1,11 +1,13 @@
 """The same seed gives the same random numbers, in Python, NumPy and torch."""
 
 import random
+import timeit
 
 import numpy as np
+import pytest
 import torch
 
-from vitbook.runtime import device, seed_everything
+from vitbook.runtime import device, has_bfloat16, seed_everything
 
 
 def draws(seed: int) -> list:
@@ -30,3 +32,40 @@ def test_a_gpu_is_kept_from_trading_precision_for_speed():
 def test_the_device_is_a_gpu_where_there_is_one():
     assert device().type == ("cuda" if torch.cuda.is_available() else "cpu")
     torch.zeros(1, device=device())
+
+
+@pytest.mark.parametrize(
+    ("units", "has"),
+    [
+        ({"avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_bf16": True, "amx_bf16": False}, True),
+        ({"avx512_bf16": False, "amx_bf16": True}, True),
+        ({"architecture": "aarch64", "neon": True, "bf16": True}, True),
+        ({"architecture": "aarch64", "neon": True, "bf16": False}, False),
+        ({}, True),  # torch cannot say
+    ],
+)
+def test_a_cpu_has_bfloat16_by_its_instructions(units, has, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: units, raising=False)
+    assert has_bfloat16(torch.device("cpu")) is has
+
+
+@pytest.mark.parametrize(("capability", "has"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_a_gpu_has_bfloat16_from_ampere_on(capability, has, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert has_bfloat16(torch.device("cuda")) is has
+
+
+def test_a_gpu_that_is_not_there_has_no_bfloat16(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not has_bfloat16(torch.device("cuda"))
+
+
+def test_a_cpu_without_bfloat16_imitates_it_slowly():
+    """What the list of instructions rests on, on the CPU that runs this."""
+    if has_bfloat16(torch.device("cpu")):
+        pytest.skip("this CPU has bfloat16")
+    a = torch.randn(256, 256)
+    seconds = {x.dtype: min(timeit.repeat(lambda x=x: x @ x, number=1, repeat=5)) for x in (a, a.bfloat16())}
+    assert seconds[torch.bfloat16] > 2 * seconds[torch.float32]

@@ -22,7 +22,7 @@ from vitbook.checkpoint import write_whole
 from vitbook.cnn import SmallCNN
 from vitbook.data import Dataset, load_dataset
 from vitbook.engine import TrainConfig, batches, fit
-from vitbook.runtime import device
+from vitbook.runtime import device, has_bfloat16
 from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer, ViTConfig
 
@@ -69,7 +69,7 @@ def trainings(data: Dataset, shares: list[float], steps: int, batch_size: int, s
             shape = dict(image_size=tuple(data.train.images.shape[2:]), channels=data.train.images.shape[1])
             model = build(**shape, num_classes=len(data.class_names)).to(device())
             records = fit(model, some, config, progress=False)
-            with torch.autocast(device().type, torch.bfloat16, enabled=config.bf16):
+            with torch.autocast(device().type, torch.bfloat16, enabled=config.bf16 and has_bfloat16(device())):
                 mean, std = (moment.to(device()) for moment in (some.mean, some.std))
                 result = evaluate(model, batches(some.test, mean, std, 500))
             yield {

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
@@ -37,6 +38,7 @@ from vitbook.checkpoint import (
     write_whole,
 )
 from vitbook.data import Dataset, Split, normalise
+from vitbook.runtime import has_bfloat16
 from vitbook.training import evaluate, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
@@ -72,7 +74,7 @@ class TrainConfig:
     full_patches: float = 0.25  # share of the steps, the last ones, in which every picture has all its patches
     ema: float = 0.0  # decay of the running mean of the weights, which is evaluated in their place; 0 for none
     accumulate: int = 1  # parts in which a batch goes through the model, one after another, to save memory
-    bf16: bool = False  # whether products are computed in bfloat16
+    bf16: bool = False  # whether products are computed in bfloat16, where the device has it; elsewhere in float32
     compile: bool = False  # whether torch.compile makes the model quicker, after minutes or seconds of preparation
     patience: int = 0  # epochs without a better validation accuracy after which training stops; 0 for never
     checkpoint_steps: int = 0  # steps from one checkpoint to the next; 0 for one each epoch
@@ -195,6 +197,13 @@ class Training:
         groups = parameter_groups(model, config.weight_decay)
         self.optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
         self.ema = copy.deepcopy(model).eval().requires_grad_(False) if config.ema else None
+        self.bf16 = config.bf16 and has_bfloat16(self.device)
+        if config.bf16 and not self.bf16 and self.rank == 0:
+            warnings.warn(
+                f"this {self.device.type.upper()} has no bfloat16 of its own and would take many times as long over "
+                "it: training in float32",
+                stacklevel=3,
+            )
         self.network = model if self.processes == 1 else DistributedDataParallel(model)
         if config.compile:
             self.network = torch.compile(self.network)
@@ -280,8 +289,8 @@ class Training:
         return images, targets
 
     def autocast(self) -> torch.autocast:
-        """A context in which products are computed in bfloat16, if the config asks for it."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16)
+        """A context in which products are computed in bfloat16, if the config asks for it and the device has it."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
     # After some steps
 

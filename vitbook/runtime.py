@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from vitbook.checks import check_sizes
+from vitbook.checks import check_kind, check_sizes
 
 
 def seed_everything(seed: int) -> None:
@@ -27,3 +27,16 @@ def seed_everything(seed: int) -> None:
 def device() -> torch.device:
     """The first CUDA GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies matrices in bfloat16 by itself; others imitate it, and float32 is quicker there.
+
+    NVIDIA's GPUs do from compute capability 8.0 on (Ampere; Colab's T4 has 7.5), x86 CPUs with AVX-512 BF16 or AMX, ARM
+    CPUs with BF16. Taken for granted where torch cannot say; False for a GPU that is not there.
+    """
+    check_kind(torch.device, device=device)
+    if device.type == "cuda":
+        return torch.cuda.is_available() and torch.cuda.get_device_capability(device) >= (8, 0)
+    can = getattr(torch.cpu, "get_capabilities", dict)()
+    return device.type != "cpu" or not can or any(can.get(unit) for unit in ("avx512_bf16", "amx_bf16", "bf16"))
