@@ -23,7 +23,7 @@ from commands import build_seconds, seconds_of_tests
 from fresh import IMPORTS, in_a_fresh_process
 from measure import make_call, matmul_call, ratio, side_by_side
 from peers import OURS, PEERS, build, version
-from report import speed_table, to_markdown
+from report import standing_table, write
 from rows import Row, chosen
 
 from vitbook.costs import forward_flops, training_flops
@@ -150,7 +150,7 @@ def main(arguments: list[str] | None = None) -> None:
             record, absent = measure_row(row, rounds, given.turn, device, CLOCKS[given.clock])
             missing |= absent
             results["rows"].append(record)
-            print(speed_table([record]).splitlines()[-1], flush=True)
+            print(standing_table([record]).splitlines()[-1], flush=True)
     if given.only in (None, "memory"):
         steps = [row for row in rows if row.kind == "step" and row.name.startswith(("cifar", "Ti/16", "1024"))]
         results["memory"] = measure_memory(steps, device, given.threads)
@@ -167,9 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     kept.mkdir(parents=True, exist_ok=True)
     written = kept / f"{slug(results['about'])}.json"
     written.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    every = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(kept.glob("*.json"))]
-    (given.folder / "RESULTS.md").write_text(to_markdown(every), encoding="utf-8")
-    print(f"written: {written} and {given.folder / 'RESULTS.md'}")
+    print(f"written: {written} and {write(given.folder)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,11 @@
-"""The table: what a run measured, as Markdown."""
+"""The table: what the runs measured, as Markdown.
 
+python benchmarks/report.py        writes RESULTS.md again from results/*.json
+"""
+
+import json
 import statistics
+from pathlib import Path
 
 from measure import ratio
 from peers import OURS, OURS_MEAN, PEERS
@@ -8,20 +13,23 @@ from peers import OURS, OURS_MEAN, PEERS
 LEVEL = 0.03  # as near as this is level
 
 
-def verdict(ours_over_fastest: float) -> str:
-    """Whether we are ahead, level or behind."""
-    if ours_over_fastest > 1 + LEVEL:
+def verdict(low: float, middle: float, high: float) -> str:
+    """Whether we are ahead, level or behind, from the quartiles of our time over a peer's.
+
+    Rounds that contradict each other settle nothing: where the quartiles lie about 1, that is level.
+    """
+    if middle > 1 + LEVEL and low > 1:
         return "behind"
-    return "ahead" if ours_over_fastest < 1 - LEVEL else "level"
+    return "ahead" if middle < 1 - LEVEL and high < 1 else "level"
 
 
-def against_the_fastest(times: dict[str, list[float]], ours: str) -> tuple[str, float]:
-    """(the fastest of those that do the same work, our time over its), ("", 1.0) where there is none."""
+def against_the_fastest(times: dict[str, list[float]], ours: str) -> tuple[str, tuple[float, float, float]]:
+    """(the fastest of those that do the same work, quartiles of our time over its); the name is "" if there is none."""
     others = [name for name, peer in PEERS.items() if peer.like == ours and name in times and name != ours]
     if not others or ours not in times:
-        return "", 1.0
+        return "", (1.0, 1.0, 1.0)
     fastest = min(others, key=lambda name: ratio(times[name], times[ours])[1])
-    return fastest, ratio(times[ours], times[fastest])[1]
+    return fastest, ratio(times[ours], times[fastest])
 
 
 def table(header: list[str], lines: list[list[str]]) -> str:
@@ -29,26 +37,30 @@ def table(header: list[str], lines: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *lines])
 
 
-def speed_table(measured: list[dict]) -> str:
-    """One line for each row: our time, every peer's over it, and how we stand against the fastest."""
+def standing_table(measured: list[dict]) -> str:
+    """One line for each row: how long we take, and how we stand against the fastest that does the same."""
+    lines = []
+    for row in measured:
+        line = [row["name"], str(row["batch"]), f"{1000 * statistics.median(row['seconds'][OURS]):.1f}"]
+        for ours in (OURS, OURS_MEAN):
+            fastest, (low, middle, high) = against_the_fastest(row["seconds"], ours)
+            said = f"{middle:.2f} ({low:.2f}–{high:.2f}) {verdict(low, middle, high)}" if fastest else "–"
+            line += [fastest or "–", said] if ours == OURS else [said]
+        lines.append([*line, f"{100 * row['share_of_peak']:.0f} %"])
+    header = ["Row", "Pictures", "Ours, ms", "Fastest peer", "Ours ÷ its", "Ours ÷ SimpleViT", "Of the peak"]
+    return table(header, lines)
+
+
+def peers_table(measured: list[dict]) -> str:
+    """One line for each row: every peer's time over ours."""
     names = [name for name in PEERS if name not in (OURS, OURS_MEAN)]
     lines = []
     for row in measured:
         times = row["seconds"]
-        line = [row["name"], str(row["batch"]), f"{1000 * statistics.median(times[OURS]):.1f}"]
-        for name in names:
-            own = PEERS[name].like
-            cells = "–"
-            if name in times and own in times:
-                low, middle, high = ratio(times[name], times[own])
-                cells = f"{middle:.2f} ({low:.2f}–{high:.2f})"
-            line.append(cells)
-        for ours in (OURS, OURS_MEAN):
-            fastest, standing = against_the_fastest(times, ours)
-            line.append(f"{standing:.2f} {verdict(standing)}" if fastest else "–")
-        lines.append([*line, f"{100 * row['share_of_peak']:.0f} %"])
-    header = ["Row", "Pictures", "ours, ms", *names, "ours ÷ fastest", "ours ÷ SimpleViT", "of matmul peak"]
-    return table(header, lines)
+        both = [(times.get(name), times.get(PEERS[name].like)) for name in names]
+        quartiles = [ratio(theirs, own) if theirs and own else None for theirs, own in both]
+        lines.append([row["name"], *(f"{q[1]:.2f} ({q[0]:.2f}–{q[2]:.2f})" if q else "–" for q in quartiles)])
+    return table(["Row", *names], lines)
 
 
 def equal_work_table(row: dict) -> str:
@@ -60,9 +72,19 @@ def equal_work_table(row: dict) -> str:
     return table(["", f"Parameters, {row['name'].split()[0]}", "Against ours", "What differs"], lines)
 
 
+METHOD = """\
+Every model has random weights and gets the same random pictures. All take turns, round after round; each round begins
+with another. A ratio is taken within a round; shown are the median and the quartiles over the rounds. Ahead or behind
+is what differs by more than 3 % and points the same way in three rounds of four; the rest is level.
+
+A forward pass is without gradients; a step is forward, cross-entropy, backward and fused AdamW; bfloat16 is autocast.
+SimpleViT has no class token and is compared with ours in the same shape. The share of the peak is of what a large
+matrix product reached in the same rounds, with FLOPs by formula; a step is three forward passes."""
+
+
 def to_markdown(runs: list[dict]) -> str:
     """The whole page: one part for each machine."""
-    return "\n\n".join(["# Side by side", *("\n\n".join(parts_of(run)) for run in runs)]) + "\n"
+    return "\n\n".join(["# Side by side", METHOD, *("\n\n".join(parts_of(run)) for run in runs)]) + "\n"
 
 
 def parts_of(results: dict) -> list[str]:
@@ -70,7 +92,7 @@ def parts_of(results: dict) -> list[str]:
     about = results["about"]
     parts = [
         f"## {about['machine']}",
-        f"Measured on {about['date']} by `{about['command']}`; the numbers behind the tables are in `results`. "
+        f"Measured on {about['date']} by `{about['command']}`, {about['rounds']} rounds. "
         f"Threads: {about['threads']}. Clock: {about['clock']}. "
         "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + ".",
     ]
@@ -78,16 +100,12 @@ def parts_of(results: dict) -> list[str]:
         parts.append("Not measured: " + "; ".join(f"{name} ({why})" for name, why in about["missing"].items()) + ".")
     if results["rows"]:
         parts += [
-            "### Time",
-            "Every model has random weights and gets the same random pictures. All take turns, round after round; each "
-            "round begins with another. A cell is the peer's time over ours in the same round, median and quartiles "
-            f"over {about['rounds']} rounds: above 1, the peer is slower. SimpleViT has no class token and is compared "
-            "with ours in the same shape. Within 3 % counts as level. The last column is the share of what a large "
-            "matrix product reached in the same rounds, with FLOPs by formula (a step is three forward passes). "
-            "A forward pass is without gradients; a step is forward, cross-entropy, backward and fused AdamW; "
-            "bfloat16 is autocast.",
-            speed_table(results["rows"]),
-            "#### Equal work",
+            "### Against the fastest",
+            standing_table(results["rows"]),
+            "### Against each",
+            "The peer's time over ours: above 1, the peer is slower.",
+            peers_table(results["rows"]),
+            "### Equal work",
             "Checked in every row: all give scores of the same shape and type.",
             equal_work_table(results["rows"][0]),
         ]
@@ -119,6 +137,14 @@ def parts_of(results: dict) -> list[str]:
     return parts
 
 
+def write(folder: Path) -> Path:
+    """RESULTS.md from the files in `results`; gives its path."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "results").glob("*.json"))]
+    page = folder / "RESULTS.md"
+    page.write_text(to_markdown(runs), encoding="utf-8")
+    return page
+
+
 def command_lines(results: dict) -> list[list[str]]:
     """Tests, chapters and build: seconds in all, and the slowest with theirs."""
     lines = []
@@ -126,3 +152,7 @@ def command_lines(results: dict) -> list[list[str]]:
         slowest = ", ".join(f"{what} {seconds:.1f}" for what, seconds in list(times.items())[:5])
         lines.append([name, f"{sum(times.values()):.0f}", slowest if len(times) > 1 else ""])
     return lines
+
+
+if __name__ == "__main__":
+    print(f"written: {write(Path(__file__).resolve().parent)}")

@@ -75,7 +75,7 @@ def instead_of(draw: Draw, value: Any) -> Any:
     others: list[Any] = [None, "text", [[1.0, 2.0]], np.ones((2, 3)), object(), {}]
     if isinstance(value, Tensor):
         others += [3, value[None], value.flatten(), value.new_zeros(()), value.new_zeros((0,)), value.tolist()]
-        others += [value.to(dtype) for dtype in NUMBERS if dtype != value.dtype]
+        others += [value.to(dtype) for dtype in NUMBERS if dtype != value.dtype and not value.is_complex()]
         for axis in range(value.ndim):
             others += [
                 value.narrow(axis, 0, 0),

@@ -615,22 +615,15 @@ def test_a_screen_reader_is_told_names_roles_and_values(figure):
 
 def test_where_no_script_runs_the_still_view_stands(browser, page):
     browser.scripts(False)
-    try:
-        browser.open(page)
-        browser.until("document.querySelector('.still img').complete")
-        assert browser.value(FIGURE) is None
-        assert "what the class token attends to" in browser.value("document.body.innerText")
-        assert browser.value("document.querySelector('.still img').naturalWidth") > 100
-    finally:
-        browser.scripts(True)
+    browser.open(page)
+    assert browser.value(FIGURE) is None
+    assert "what the class token attends to" in browser.value("document.body.innerText")
+    assert browser.value("document.querySelector('.still img').naturalWidth") > 100
 
 
 def test_a_browser_that_cannot_open_it_says_so_beside_the_still_view(browser, page):
-    old = browser.send("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
-    try:
-        browser.open(page)
-        browser.until("document.body.innerText.includes('could not be opened: DecompressionStream is not defined')")
-        assert browser.value(FIGURE) is None
-        assert browser.value("document.querySelectorAll('.still tbody tr').length") == 6
-    finally:
-        browser.send("Page.removeScriptToEvaluateOnNewDocument", identifier=old["identifier"])
+    browser.before_each_page("delete window.DecompressionStream")
+    browser.open(page)
+    browser.until("document.body.innerText.includes('could not be opened: DecompressionStream is not defined')")
+    assert browser.value(FIGURE) is None
+    assert browser.value("document.querySelectorAll('.still tbody tr').length") == 6
