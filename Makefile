@@ -73,7 +73,7 @@ colab: $(STAMP)  ## Run every chapter as Colab would: alone, with what Colab hol
 
 # The tests of the modules alone: the book's own need its pinned tools.
 OLDEST := .venv-oldest
-MODULE_TESTS = $(wildcard $(patsubst vitbook/%.py,tests/test_%.py,$(wildcard vitbook/*.py)))
+MODULE_TESTS = $(wildcard $(patsubst vitbook/%.py,tests/test_%.py,$(wildcard vitbook/*.py))) tests/test_hostile.py
 
 oldest: requirements.txt pyproject.toml  ## Test the package with the oldest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear $(OLDEST)

@@ -38,8 +38,6 @@ def import_seconds(module: str) -> float:
 
 def peak_bytes(peer: str, row: str, device: str, threads: int) -> int:
     """The most that two calls needed: on a GPU what torch allocated, else the resident memory of the whole process."""
-    import resource
-
     import torch
     from measure import make_call
     from peers import PEERS
@@ -54,6 +52,17 @@ def peak_bytes(peer: str, row: str, device: str, threads: int) -> int:
     call(), call()
     if where.type == "cuda":
         return torch.cuda.max_memory_allocated()
+    return resident_peak()
+
+
+def resident_peak() -> int:
+    """The most memory that this process has had resident, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # on Linux getrusage goes on from what the parent had when it started this process
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    import resource
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -88,7 +88,7 @@ def to_markdown(runs: list[dict]) -> str:
 
 
 def parts_of(results: dict) -> list[str]:
-    """What one run found, headings and tables."""
+    """What one run found, headings and tables; and, in between, what its reader has written about it."""
     about = results["about"]
     parts = [
         f"## {about['machine']}",
@@ -102,6 +102,7 @@ def parts_of(results: dict) -> list[str]:
         parts += [
             "### Against the fastest",
             standing_table(results["rows"]),
+            *([results["remarks"]] if results.get("remarks") else []),
             "### Against each",
             "The peer's time over ours: above 1, the peer is slower.",
             peers_table(results["rows"]),
@@ -138,8 +139,12 @@ def parts_of(results: dict) -> list[str]:
 
 
 def write(folder: Path) -> Path:
-    """RESULTS.md from the files in `results`; gives its path."""
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "results").glob("*.json"))]
+    """RESULTS.md from the files in `results`; gives its path. MACHINE.md beside MACHINE.json are remarks on it."""
+    runs = []
+    for path in sorted((folder / "results").glob("*.json")):
+        runs.append(json.loads(path.read_text(encoding="utf-8")))
+        remarks = path.with_suffix(".md")
+        runs[-1]["remarks"] = remarks.read_text(encoding="utf-8").strip() if remarks.exists() else ""
     page = folder / "RESULTS.md"
     page.write_text(to_markdown(runs), encoding="utf-8")
     return page

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 MAC = Path("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome")
@@ -96,7 +95,7 @@ def chromium():
     program = find_chromium()
     if program is None:
         pytest.skip("no Chromium, Chrome or Edge on the path; CHROMIUM can name one")
-    with sync_playwright() as playwright:
+    with pytest.importorskip("playwright.sync_api").sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=program)
         yield running
         running.close()

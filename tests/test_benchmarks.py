@@ -1,6 +1,7 @@
 """The benchmarks measure what they say: equal work, fair turns, and a table that follows from the numbers."""
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,9 @@ def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
     assert all(len(times) == 2 and min(times) > 0 for times in record["seconds"].values())
     page = (tmp_path / "RESULTS.md").read_text()
     assert page == report.to_markdown([results])
+    written.with_suffix(".md").write_text("Why it is so.\n")
+    report.write(tmp_path)
+    assert "%|\n\nWhy it is so.\n\n### Against each" in (tmp_path / "RESULTS.md").read_text().replace("% |", "%|")
     assert "bfloat16 (this device has none of its own)" in page and "step bfloat16" not in page
     machine = results["about"]["machine"]
     for words in ("| cifar step float32 | 3 |", "Threads: 1", machine, "| chapters, by nbval | 7 |"):
@@ -161,6 +165,15 @@ def test_each_machine_has_a_file_and_a_part_of_the_page(tmp_path, monkeypatch):
 def test_fresh_processes_answer_with_a_number():
     assert 0 < fresh.in_a_fresh_process("import", "json") < 60
     assert fresh.in_a_fresh_process("import", "no_such_module") is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no resource module")
+def test_memory_is_that_of_the_measured_process_alone():
+    """And not of the one that started it, however much that holds."""
+    held = bytearray(300_000_000)
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import fresh; print(fresh.resident_peak())"
+    own = int(subprocess.check_output([sys.executable, "-c", code, str(Path(fresh.__file__).parent)]))
+    assert 1e6 < own < len(held)
 
 
 def test_no_ratio_of_widths_is_lost():

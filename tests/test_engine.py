@@ -116,7 +116,7 @@ def test_it_learns():
     assert history[0]["train_loss"] > 2.2
     assert history[-1]["train_loss"] < 0.5
     assert history[-1]["train_accuracy"] > 0.9
-    assert history[-1]["validation_accuracy"] > 0.6
+    assert history[-1]["validation_accuracy"] > 0.3  # of 20 digits, after 24 others; chance is 0.1
 
 
 def test_the_last_record_says_what_evaluation_says():

@@ -66,7 +66,11 @@ def test_grey_becomes_three_equal_channels(mode, kind):
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
 def test_sixteen_bits_become_eight(kind):
     levels = np.array([[0, 128, 129, 257], [32_768, 65_278, 65_407, 65_535]], dtype=np.uint16)
-    got = np.asarray(read_picture(file(Image.fromarray(levels), kind), "it"))
+    try:
+        written = file(Image.fromarray(levels), kind)
+    except OSError as error:
+        pytest.skip(f"this Pillow does not write them: {error}")
+    got = np.asarray(read_picture(written, "it"))
     assert got[..., 0].tolist() == [[0, 0, 1, 1], [128, 254, 255, 255]]
     assert (got == got[..., :1]).all()
 

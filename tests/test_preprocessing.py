@@ -108,5 +108,17 @@ def test_impossible_settings_are_named(settings, message):
 
 @pytest.mark.parametrize("picture", [PORTRAIT.float(), PORTRAIT[None], PORTRAIT[:1]])
 def test_other_tensors_are_named(picture):
-    with pytest.raises(ValueError, match=r"picture must be a PIL image or uint8 \(3, H, W\), got torch"):
+    with pytest.raises(
+        ValueError, match=r"must be a PIL image or uint8 \(3, H, W\) with at least one pixel, got torch"
+    ):
         Preprocessing(image_size=(32, 32), **STYLES["timm"])(picture)
+
+
+@pytest.mark.parametrize("crop", [None, 0.5, 1.0])
+def test_a_picture_without_pixels_is_named(crop):
+    preprocessing = Preprocessing(image_size=(4, 4), mean=(0.5,) * 3, std=(0.5,) * 3, crop=crop)
+    for shape in ((3, 0, 5), (3, 5, 0)):
+        with pytest.raises(ValueError, match=r"at least one pixel, got torch.uint8 of shape \(3, "):
+            preprocessing(torch.zeros(shape, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="at least one pixel, got 5×0"):
+        preprocessing(Image.new("RGB", (0, 5)))

@@ -380,8 +380,10 @@ def test_all_changes_go_together_and_are_told():
 
 
 def test_heads_are_64_wide_unless_told_and_80_in_h():
-    assert load_pretrained(foreign.timm(dim=192, depth=1)).model.config.num_heads == 3
-    assert load_pretrained(foreign.timm(dim=192, depth=1), num_heads=4).model.config.num_heads == 4
+    guessed, told = (load_pretrained(foreign.timm(dim=192, depth=1), num_heads=h) for h in (None, 4))
+    assert (guessed.model.config.num_heads, told.model.config.num_heads) == (3, 4)
+    assert "num_heads: 3, if a head is 64 wide: the weights do not tell" in guessed.notes
+    assert not any("num_heads" in note for note in (*told.notes, *load_pretrained(foreign.google()).notes))
     wide = {"head.weight": torch.ones(1, 1280), "head.bias": torch.ones(1)}
     wide |= {name: tensor for name, tensor in foreign.timm(dim=1280, depth=1).items() if "head" not in name}
     assert load_pretrained(wide).model.config.num_heads == CONFIGS["vit_h_14"].num_heads == 16

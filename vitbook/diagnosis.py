@@ -345,7 +345,7 @@ def order_does_not_count(case: Case) -> None:
 @question(
     "permute the tokens before a block, and they come out permuted",
     suspect="view(B, h, T, D_h) without a transpose, or heads joined without one: tokens get mixed up.",
-    where="04_multihead.ipynb#cutting-a-token-into-heads",
+    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
 )
 def blocks_know_no_order(case: Case) -> None:
     model = case.shaken()
@@ -383,7 +383,7 @@ def weights_sum_to_one(case: Case) -> None:
 
 @question(
     "dot products are divided by √ of what they run over, D_h",
-    suspect="no scale, √D for √D_h, a factor for a quotient, a scale after the softmax or twice; or heads never split.",
+    suspect="no scale, √D for √D_h, times in place of over, a scale after the softmax or twice; or heads never split.",
     where="02_scale.ipynb#which-d",
 )
 def scores_are_scaled(case: Case) -> None:

@@ -494,7 +494,7 @@ def events_in(folder: Path, purge_step: int) -> Iterator[SummaryWriter]:
 
 def folded(*numbers: int) -> int:
     """One seed from several numbers; others give another."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
 
 
 @torch.no_grad()

@@ -209,7 +209,7 @@ class ScaledByTheWholeWidth(StepByStep):
     instead_of=MultiHeadSelfAttention,
     symptom="There is one map of weights a layer, and num_heads changes nothing but the scale.",
     cause="Your queries and keys are never split into heads: all of their width goes into one softmax.",
-    where="04_multihead.ipynb#cutting-a-token-into-heads",
+    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
     caught_by=(properties.multihead_equals_torch,),
 )
 class HeadsNotSplit(StepByStep):
@@ -224,7 +224,7 @@ class HeadsNotSplit(StepByStep):
     instead_of=MultiHeadSelfAttention,
     symptom="A head holds all of the first tokens and nothing of the last: permute the tokens, and other numbers come.",
     cause="You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads.",
-    where="04_multihead.ipynb#cutting-a-token-into-heads",
+    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
     caught_by=(properties.tokens_have_no_order, properties.multihead_equals_torch),
 )
 class ViewWithoutTranspose(StepByStep):
@@ -236,7 +236,7 @@ class ViewWithoutTranspose(StepByStep):
     instead_of=MultiHeadSelfAttention,
     symptom="An output token holds one head's answers to several tokens: permute the tokens, and other numbers come.",
     cause="You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first.",
-    where="04_multihead.ipynb#cutting-a-token-into-heads",
+    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
     caught_by=(properties.tokens_have_no_order, properties.multihead_equals_torch),
 )
 class MergedWithoutTranspose(StepByStep):
@@ -465,7 +465,7 @@ class NoFinalNorm(VisionTransformer):
 
 @mistake(
     instead_of=VisionTransformer,
-    symptom="Hardly any: one token of many too much.",
+    symptom="Hardly anything: one token too many in the mean.",
     cause="Your mean runs over all tokens, the class token among them. Leave it out: z[:, 1:].",
     where="09_vit.ipynb#one-vector-for-a-picture-the-class-token-or-the-mean",
     caught_by=(properties.mean_pooling_ignores_the_class_token, properties.vit_equals_equations_1_to_4),

@@ -61,11 +61,13 @@ class Preprocessing:
 
     def __call__(self, picture: Image.Image | Tensor) -> Tensor:
         if isinstance(picture, Tensor):
-            if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3:
+            if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3 or not picture.numel():
                 got = f"{picture.dtype} of shape {tuple(picture.shape)}"
-                raise ValueError(f"picture must be a PIL image or uint8 (3, H, W), got {got}")
+                raise ValueError(f"picture must be a PIL image or uint8 (3, H, W) with at least one pixel, got {got}")
             picture = Image.fromarray(picture.permute(1, 2, 0).numpy())
         check_kind(Image.Image, picture=picture)
+        if not (picture.width and picture.height):
+            raise ValueError(f"picture must have at least one pixel, got {picture.height}×{picture.width}")
         picture = picture.convert("RGB")
         (height, width), method = self.image_size, Image.Resampling[self.interpolation.upper()]
         if self.crop is None:

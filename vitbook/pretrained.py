@@ -107,6 +107,10 @@ def load_pretrained(
         model = (DistilledVisionTransformer if DIST in translation.tensors else VisionTransformer)(config)
         fill(model, translation)
     notes = [*checkpoint.notes, *(f"dropped {name}" for name in translation.dropped)]
+    known = isinstance(source, str) and source in PUBLISHED
+    if not (known or checkpoint.config or num_heads or translation.num_heads):
+        c = model.config
+        notes.append(f"num_heads: {c.num_heads}, if a head is {c.dim // c.num_heads} wide: the weights do not tell")
     notes += change(model, num_classes, image_size, channels, KERNELS[kernel])
 
     pictures = STYLES[checkpoint.style] | checkpoint.pictures
