@@ -51,8 +51,9 @@ endif
 ledger: $(STAMP)  ## Write the page "How this book is tested" from what the last `make test` recorded
 	$(BIN)/python tools/ledger.py write
 
-reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, many times over
+reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, invented inputs, many times over
 	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) $@ -n $(WORKERS) -m slow tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=thorough $(wildcard tests/test_hypothesis_*.py)
 
 elsewhere: $(STAMP)  ## Re-run chapters in random surroundings and compare; some only: ELSEWHERE="--chapters 01 04"
 	$(BIN)/python tools/ledger.py note $@ $(BIN)/python tools/elsewhere.py $(ELSEWHERE)

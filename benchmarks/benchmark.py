@@ -52,6 +52,22 @@ def slug(about: dict) -> str:
     return f"{words}-{about['threads']}-threads"
 
 
+def together(before: dict, now: dict) -> dict:
+    """A run, and what it has not measured again from an earlier one on the same machine, with the same versions."""
+    if before["about"]["versions"] != now["about"]["versions"]:
+        return now
+    result = now | {name: now[name] or before[name] for name in ("memory", "imports")}
+    result["commands"] = before["commands"] | now["commands"]
+    new = {row["name"]: row for row in now["rows"]}
+    old = [row["name"] for row in before["rows"]]
+    result["rows"] = [new.get(row["name"], row) for row in before["rows"]]
+    result["rows"] += [row for name, row in new.items() if name not in old]
+    about, earlier = now["about"], before["about"]
+    about["missing"] = earlier["missing"] | about["missing"]
+    about["earlier"] = [*earlier.get("earlier", []), {key: earlier[key] for key in ("date", "command", "rounds")}]
+    return result
+
+
 def check_equal_work(scores: dict[str, torch.Tensor]) -> None:
     """Raise ValueError unless all models gave scores of one shape and one type."""
     seen = {name: (tuple(s.shape), str(s.dtype)) for name, s in scores.items()}
@@ -166,6 +182,8 @@ def main(arguments: list[str] | None = None) -> None:
     kept = given.folder / "results"
     kept.mkdir(parents=True, exist_ok=True)
     written = kept / f"{slug(results['about'])}.json"
+    if written.exists():
+        results = together(json.loads(written.read_text(encoding="utf-8")), results)
     written.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f"written: {written} and {write(given.folder)}")
 

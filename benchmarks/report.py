@@ -92,8 +92,12 @@ def parts_of(results: dict) -> list[str]:
     about = results["about"]
     parts = [
         f"## {about['machine']}",
-        f"Measured on {about['date']} by `{about['command']}`, {about['rounds']} rounds. "
-        f"Threads: {about['threads']}. Clock: {about['clock']}. "
+        f"Measured on {about['date']} by `{about['command']}`, {about['rounds']} rounds"
+        + "".join(
+            f"; what that did not measure, on {run['date']} by `{run['command']}`, {run['rounds']} rounds"
+            for run in reversed(about.get("earlier", []))
+        )
+        + f". Threads: {about['threads']}. Clock: {about['clock']}. "
         "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + ".",
     ]
     if about["missing"]:

@@ -302,3 +302,8 @@ def test_patch_filters_find_the_directions_in_which_filters_differ():
     assert_close(shares, torch.tensor([25 / 26, 1 / 26], dtype=torch.float64))
     with pytest.raises(ValueError, match=r"1 … 48, got 49"):
         patch_filters(weight, 49)
+
+
+def test_a_rollout_needs_a_head():
+    with pytest.raises(ValueError, match=r"weights must have at least one head, got shape \(1, 2, 0, 3, 3\)"):
+        rollout(torch.zeros(1, 2, 0, 3, 3))

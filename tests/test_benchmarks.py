@@ -150,6 +150,20 @@ def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
         assert words in page, words
 
 
+def test_a_later_run_renews_what_it_measures_and_keeps_the_rest():
+    def run(date: str, versions: str, rows: list[str], memory: list) -> dict:
+        about = {"date": date, "command": f"run {date}", "rounds": 9, "versions": {"torch": versions}, "missing": {}}
+        rows = [{"name": name, "seconds": date} for name in rows]
+        return {"about": about, "rows": rows, "memory": memory, "imports": {}, "commands": {}}
+
+    both = benchmark.together(run("1", "2.13", ["a", "b"], ["m"]), run("2", "2.13", ["b", "c"], []))
+    assert [(row["name"], row["seconds"]) for row in both["rows"]] == [("a", "1"), ("b", "2"), ("c", "2")]
+    assert both["memory"] == ["m"] and both["about"]["date"] == "2"
+    assert both["about"]["earlier"] == [{"date": "1", "command": "run 1", "rounds": 9}]
+    newer = run("3", "2.14", ["a"], [])
+    assert benchmark.together(both, newer) == newer  # another torch: nothing of before is kept
+
+
 def test_each_machine_has_a_file_and_a_part_of_the_page(tmp_path, monkeypatch):
     options = f"--only import --device cpu --folder {tmp_path}".split()
     monkeypatch.setattr(benchmark, "measure_imports", lambda times: {"torch": [1.0]})

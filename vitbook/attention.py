@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitbook.checks import check_floats, check_positive, check_shares, check_tensors
+from vitbook.runtime import has_bfloat16
 
 LONGEST_EXPLICIT = 1024  # keys up to which `quickest_attention` may store the weights
 # Whether the CPU has a unit for products of bfloat16 matrices; taken for granted where torch cannot say
@@ -77,14 +78,14 @@ def quickest_attention(
 ) -> Tensor:
     """The output of `attention`, by whichever of the two forms is quicker here; the arguments are the same.
 
-    Nearly always that is the fused kernel. In bfloat16 on a CPU it is the explicit form, as long as the (..., T_q, T_k)
-    weights fit into memory with ease: the fused kernel's gradient takes several times as long there, and on a CPU
-    without a matrix unit its output takes longer, too.
+    Nearly always that is the fused kernel. On a CPU that has bfloat16 it is, in bfloat16, the explicit form, as long as
+    the (..., T_q, T_k) weights fit into memory with ease: the fused kernel's gradient takes several times as long
+    there, and without a matrix unit its output takes longer, too.
     """
     check_tensors(q=q, k=k, v=v)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    slow_kernel = q.device.type == "cpu" and q.dtype == torch.bfloat16 and (differentiated or not MATRIX_UNIT)
-    if slow_kernel and k.shape[-2] <= LONGEST_EXPLICIT:
+    slow_kernel = q.dtype == torch.bfloat16 and (differentiated or not MATRIX_UNIT)
+    if slow_kernel and q.device.type == "cpu" and has_bfloat16(q.device) and k.shape[-2] <= LONGEST_EXPLICIT:
         return attention(q, k, v, mask, dropout_p=dropout_p)[0]
     return fused_attention(q, k, v, mask, dropout_p=dropout_p)
 
@@ -160,4 +161,4 @@ def check_mask(mask: Tensor, expected: tuple[int, ...]) -> None:
     except RuntimeError:
         fits = False
     if not fits:
-        raise ValueError(f"mask must broadcast to (..., T_q, T_k) = {expected}, got {tuple(mask.shape)}")
+        raise ValueError(f"mask must broadcast to the scores' (..., T_q, T_k) = {expected}, got {tuple(mask.shape)}")

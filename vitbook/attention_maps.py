@@ -78,10 +78,12 @@ def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard
 
     heads: "mean", "max" or "min" over heads; residual: whether the ½I of the residual connection is there;
     discard: this share of each picture's and block's smallest weights is set to 0 first. Rows are normalised after
-    each of these; one in which no weight is left stays empty. Raises ValueError for weights of another shape, an
-    unknown heads and a share outside 0 … 1.
+    each of these; one in which no weight is left stays empty. Raises ValueError for weights of another shape or without
+    heads, an unknown heads and a share outside 0 … 1.
     """
     check_weights(weights)
+    if not weights.shape[2]:
+        raise ValueError(f"weights must have at least one head, got shape {tuple(weights.shape)}")
     check_choice("heads", heads, HEAD_REDUCTIONS)
     check_numbers(discard=discard)
     if not 0 <= discard < 1:

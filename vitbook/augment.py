@@ -46,7 +46,9 @@ def warp(images: Tensor, matrices: Tensor, outside: str) -> Tensor:
     """
     check_pictures(images)
     check_floats(images=images)
-    check_shape("matrices", matrices, len(images), 2, 3)
+    check_shape("matrices", matrices, "B", 2, 3)
+    if len(matrices) != len(images):
+        raise ValueError(f"images and matrices must be equally many, got {len(images)} and {len(matrices)}")
     check_choice("outside", outside, ("border", "zeros"))
     if not len(images):
         return images.clone()
