@@ -84,7 +84,8 @@ matrix product reached in the same rounds, with FLOPs by formula; a step is thre
 
 def to_markdown(runs: list[dict]) -> str:
     """The whole page: one part for each machine."""
-    return "\n\n".join(["# Side by side", METHOD, *("\n\n".join(parts_of(run)) for run in runs)]) + "\n"
+    title = "# Side by side with other libraries"
+    return "\n\n".join([title, METHOD, *("\n\n".join(parts_of(run)) for run in runs)]) + "\n"
 
 
 def parts_of(results: dict) -> list[str]:
