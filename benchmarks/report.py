@@ -1,6 +1,6 @@
 """The table: what the runs measured, as Markdown.
 
-python benchmarks/report.py        writes RESULTS.md again from results/*.json
+`python benchmarks/report.py` writes RESULTS.md again from results/*.json.
 """
 
 import json
