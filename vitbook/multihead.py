@@ -73,8 +73,8 @@ class MultiHeadSelfAttention(nn.Module):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of every head. (B, T, D) → three times (B, h, T, D_h)."""
         check_tokens(x, self.qkv.weight)
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        return split_heads(q, self.num_heads), split_heads(k, self.num_heads), split_heads(v, self.num_heads)
+        q, k, v = rearrange(self.qkv(x), "b t (three h d) -> three b h t d", three=3, h=self.num_heads)
+        return q, k, v
 
 
 class ListOfHeads(nn.Module):
