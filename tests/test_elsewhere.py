@@ -13,7 +13,10 @@ PLAIN = dict(threads=1, locale="C", zone="UTC", hash_seed=1, folder="own", netwo
 
 def notebook(folder: Path, *cells: tuple[str, str]) -> Path:
     """A chapter of such cells: what they run, and what they are said to print."""
-    made = [new_code_cell(code, outputs=[new_output("stream", name="stdout", text=text)]) for code, text in cells]
+    made = [
+        new_code_cell(code, execution_count=count, outputs=[new_output("stream", name="stdout", text=text)])
+        for count, (code, text) in enumerate(cells, start=1)
+    ]
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     nbformat.write(new_notebook(cells=made, metadata=metadata), folder / "01_small.ipynb")
     return folder / "01_small.ipynb"
@@ -49,6 +52,19 @@ def test_chapters_go_by_number_name_or_path():
     assert elsewhere.wanted([every[3].stem[:2], str(every[0])]) == [every[3], every[0]]
     with pytest.raises(ValueError, match="no chapter 99: there are 01_"):
         elsewhere.wanted(["99"])
+
+
+def test_when_the_time_is_over_no_other_chapter_is_begun(tmp_path, monkeypatch, capsys):
+    executed = []
+    monkeypatch.setattr(elsewhere, "execute", lambda chapter, place: executed.append(chapter) or ["In cell 1"])
+    chapters = [tmp_path / f"{number}.ipynb" for number in range(4)]
+    choices = {name: [value] for name, value in PLAIN.items()}
+    assert elsewhere.run(chapters, 2, random.Random(0), choices) == 1
+    assert sorted(executed) == sorted(2 * chapters) and "8 of 8 executions differ" in capsys.readouterr().out
+    executed.clear()
+    assert elsewhere.run(chapters, 2, random.Random(0), choices, end=0) == 1
+    said = capsys.readouterr().out
+    assert len(executed) == 1 and "7 executions were left away" in said and "1 of 1 executions differ" in said
 
 
 @pytest.mark.slow

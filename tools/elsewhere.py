@@ -1,16 +1,18 @@
 """Executes the chapters elsewhere, in random order and random surroundings, and compares their outputs as the tests do.
 
-    python tools/elsewhere.py [--chapters 01 04 …] [--rounds 3] [--seed 0]
+    python tools/elsewhere.py [--chapters 01 04 …] [--rounds 3] [--minutes 10] [--seed 0]
 
-A round takes every chapter once. Each time are drawn: the number of threads, the locale, the time zone, Python's hash
-seed, the folder in which the kernel starts, whether there is a network, whether there is a GPU where one is at hand,
-and, for root on Linux, whether the book's folder can be written to. HOME is empty each time. What nbval calls different
-is reported by chapter and cell, with its surroundings, and makes the exit code 1. Pictures are not compared. The same
-seed draws the same surroundings on the same machine.
+A round takes every chapter once; when the minutes are over, no other is begun. Each time are drawn: the number of
+threads, the locale, the time zone, Python's hash seed, the folder in which the kernel starts, whether there is a
+network, whether there is a GPU where one is at hand, and, for root on Linux, whether the book's folder can be written
+to. HOME is empty each time. What nbval calls different is reported by chapter and cell, with its surroundings, and
+makes the exit code 1. Pictures are not compared. The same seed draws the same surroundings on the same machine;
+without one, the clock gives it.
 """
 
 import argparse
 import ctypes
+import math
 import os
 import random
 import shutil
@@ -19,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, fields
 from functools import partial
@@ -193,8 +196,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chapters", nargs="*", default=[], help="numbers, names or paths; all if not given")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no other chapter after so many")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1000, help="a new one each time if not given")
     options = parser.parse_args(arguments)
+    end = time.monotonic() + 60 * options.minutes
     try:
         chapters = wanted(options.chapters)
     except ValueError as error:
@@ -204,22 +209,30 @@ def main(arguments: list[str] | None = None) -> int:
         if set(locales) - set(LOCALES[:2]) and any(Path(folder).iterdir()):
             os.environ["LOCPATH"] = folder
         os.environ["XDG_CACHE_HOME"] = folder  # matplotlib's list of fonts takes seconds to make
-        return run(chapters, options.rounds, random.Random(options.seed), at_hand(locales))
+        print(f"Seed {options.seed}")
+        return run(chapters, options.rounds, random.Random(options.seed), at_hand(locales), end)
 
 
-def run(chapters: list[Path], rounds: int, dice: random.Random, choices: dict[str, list]) -> int:
-    """Execute the chapters so many times, and print what differs. Returns whether anything does."""
-    failures = 0
+def run(chapters: list[Path], rounds: int, dice: random.Random, choices: dict[str, list], end: float = math.inf) -> int:
+    """Execute the chapters so many times, and print what differs. Returns whether anything does.
+
+    end: by the monotonic clock, when to begin no other; the first one is begun in any case.
+    """
     print("To draw from: " + "; ".join(f"{name} {values}" for name, values in choices.items() if name != "hash_seed"))
-    for round_ in range(1, rounds + 1):
-        for chapter in dice.sample(chapters, len(chapters)):
-            place = draw(dice, choices)
-            found = execute(chapter, place)
-            print(f"round {round_}, {chapter.stem}: {len(found) or 'no'} differences ({place})", flush=True)
-            for text in found:
-                print("    " + text.replace("\n", "\n    "), flush=True)
-            failures += bool(found)
-    print(f"{failures} of {rounds * len(chapters)} executions differ")
+    turns = [(round_, chapter) for round_ in range(1, rounds + 1) for chapter in dice.sample(chapters, len(chapters))]
+    executions = failures = 0
+    for round_, chapter in turns:
+        if executions and time.monotonic() > end:
+            print(f"The time is over: {len(turns) - executions} executions were left away")
+            break
+        place = draw(dice, choices)
+        found = execute(chapter, place)
+        print(f"round {round_}, {chapter.stem}: {len(found) or 'no'} differences ({place})", flush=True)
+        for text in found:
+            print("    " + text.replace("\n", "\n    "), flush=True)
+        executions += 1
+        failures += bool(found)
+    print(f"{failures} of {executions} executions differ")
     return int(failures > 0)
 
 
