@@ -17,6 +17,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,8 +167,10 @@ def stopped(folder: Path, chosen: int, mode: str, whole: dict[str, bytes]) -> st
 
 def chain(folder: Path, moments: random.Random, calls: int, whole: dict[str, bytes]) -> tuple[int, str]:
     """How often a training was killed until it ended, and what was otherwise then."""
-    kills = 0
-    while (code := forked(lambda: killed_at(folder, moments.randint(1, calls)))) == -signal.SIGKILL:
+    kills, code = -1, -signal.SIGKILL
+    while code == -signal.SIGKILL:
+        chosen = moments.randint(1, calls)  # not in the fork, whose numbers would be the same each time
+        code = forked(partial(killed_at, folder, chosen))
         kills += 1
     fine = code == 0 and contents(folder) == whole
     return kills, "" if fine else f"{folder.name} after {kills} kills: exit code {code}, {sorted(contents(folder))}"
