@@ -209,9 +209,11 @@ def sums_to_one(weights: Tensor) -> None:
 
 def close_to(got: Tensor, expected: Tensor, rounding: float = 64.0) -> None:
     """The same to some roundings of the dtype, relative to the largest number there is."""
-    eps = torch.finfo(got.dtype).eps
+    eps, normal = torch.finfo(got.dtype).eps, torch.finfo(got.dtype).smallest_normal
     largest = float(expected.detach().double().abs().max()) if expected.numel() else 0.0
-    torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=rounding * eps * (largest + 1e-30))
+    underflow = 2 * eps * normal  # below the smallest number that there is
+    atol = rounding * eps * (largest + 1e-30) + underflow
+    torch.testing.assert_close(got.double(), expected.double(), rtol=0, atol=atol)
 
 
 def counts(model: nn.Module, expected: int) -> None:

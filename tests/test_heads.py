@@ -705,6 +705,7 @@ def test_the_table_of_arguments_is_complete():
         (lambda: feature_colours(torch.ones(12, 2, 3)), r"got \(12, 2, 3\)"),
         (lambda: feature_colours(torch.ones(4, 2, 3, 3)), r"three channels and three patches at least, got \(4, 2, 3"),
         (lambda: feature_colours(torch.ones(1, 8, 1, 2)), r"got \(1, 8, 1, 2\)"),
+        (lambda: feature_colours(torch.ones(1, 0, 3, 1)), r"got \(1, 0, 3, 1\)"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_expected_and_what_came(call, message):

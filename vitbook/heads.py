@@ -156,7 +156,7 @@ def check_classes(name: str, classes: Tensor, num_classes: int) -> None:
 
 
 class HiddenLayerHead(nn.Module):
-    """The paper's head of pre-training: an MLP with one hidden layer and tanh. (B, D) → (B, K).
+    """The paper's head of pretraining: an MLP with one hidden layer and tanh. (B, D) → (B, K).
 
     Dosovitskiy et al. 2021, section 3.1 and appendix D.3; the authors' hidden layer is as wide as the tokens. It starts
     as the rest of the model does: the hidden layer Xavier-uniform, the output zero, so that the first loss is ln K.
@@ -237,7 +237,7 @@ def feature_colours(maps: Tensor) -> Tensor:
     (DINOv2). Raises ValueError for fewer than three channels or patches.
     """
     check_floats(maps=maps)
-    if maps.ndim != 4 or min(maps.shape[1], maps[:, 0].numel()) < 3:
+    if maps.ndim != 4 or maps.shape[1] < 3 or maps[:, 0].numel() < 3:
         expected = "(B, D, H', W') with three channels and three patches at least"
         raise ValueError(f"maps must have shape {expected}, got {tuple(maps.shape)}")
     patches = maps.movedim(1, -1).flatten(0, 2)  # (B·N, D)
