@@ -26,7 +26,7 @@ from vitbook.mistakes import MISTAKES
 
 RIGHT = "right."
 NOT_ATTEMPTED = "not attempted yet."
-WIDTH = 100  # of what is printed, in characters
+WIDTH = 90  # of what is printed, in characters
 FLOAT32 = 1e-4  # how close an attempt has to come that calculates in single precision
 LEVELS = ("easy", "medium", "hard")
 KINDS = ("write", "predict", "repair", "derive")

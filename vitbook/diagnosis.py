@@ -617,4 +617,4 @@ def _kind(place: tuple[str, str]) -> str:
 
 
 def _wrapped(text: str, indent: int) -> str:
-    return textwrap.fill(text, 100, subsequent_indent=" " * indent, break_long_words=False, drop_whitespace=True)
+    return textwrap.fill(text, 90, subsequent_indent=" " * indent, break_long_words=False, drop_whitespace=True)

@@ -78,10 +78,12 @@ def build(layer: Callable, **settings) -> nn.Module:
 
 
 def images(batch: int = B) -> Tensor:
+    """Pictures of random numbers. (B, C, H, W)."""
     return torch.randn(batch, C, HEIGHT, WIDTH)
 
 
 def small_config(**changes) -> ViTConfig:
+    """A small ViT's config, with other fields where they are given."""
     sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=P, channels=C, num_classes=K, dim=D, depth=2)
     return ViTConfig(**sizes | dict(num_heads=HEADS, mlp_dim=HIDDEN) | changes)
 
@@ -99,6 +101,7 @@ def masks() -> list[Tensor | None]:
 
 
 def attention_equals_torch(attention: Callable) -> None:
+    """Output and gradients are those of torch's kernel, under every kind of mask."""
     for mask in masks():
         q, k, v = torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6)
         same_map(
@@ -109,6 +112,7 @@ def attention_equals_torch(attention: Callable) -> None:
 
 
 def rows_sum_to_one(attention: Callable) -> None:
+    """Weights are shares: at least 0, and 1 in sum for every query that may look somewhere."""
     for mask in masks():
         _, weights = attention(
             torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6), mask
@@ -119,6 +123,7 @@ def rows_sum_to_one(attention: Callable) -> None:
 
 
 def hidden_keys_do_not_leak(attention: Callable) -> None:
+    """A key that is hidden from all queries has weight 0, and no influence."""
     q, k, v = torch.randn(T, 4), torch.randn(S, 4), torch.randn(S, 6)
     mask = (torch.arange(S) != 3).expand(T, S)
     output, weights = attention(q, k, v, mask)
@@ -133,6 +138,7 @@ def hidden_keys_do_not_leak(attention: Callable) -> None:
 
 
 def multihead_equals_torch(multihead: Callable) -> None:
+    """With the same weights, outputs and gradients are those of `nn.MultiheadAttention`, masks and all."""
     for bias in (True, False):
         ours = shake(multihead(D, HEADS, qkv_bias=bias))
         theirs = nn.MultiheadAttention(D, HEADS, batch_first=True)
@@ -156,11 +162,13 @@ def multihead_equals_torch(multihead: Callable) -> None:
 
 
 def tokens_have_no_order(layer: Callable) -> None:
+    """Permuted tokens give permuted outputs."""
     module, x, order = shake(build(layer)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
     close(module(x[:, order]), module(x)[:, order])
 
 
 def examples_do_not_mix(layer: Callable) -> None:
+    """What comes out for an example does not depend on the others of its batch."""
     module, x = shake(build(layer)), torch.randn(B, T, D)
     close(module(x)[:1], module(x[:1]))
     close(module(x.flip(0)), module(x).flip(0))
@@ -175,6 +183,7 @@ def every_dropout_acts(layer: Callable) -> None:
 
 
 def eval_is_deterministic(layer: Callable) -> None:
+    """Two calls differ in training, where dropout acts, and are the same after `eval()`."""
     module, x = shake(build(layer, dropout=0.4, attention_dropout=0.3)), torch.randn(B, T, D)
     assert differ(module(x), module(x)), "dropout acts in training"
     module.eval()
@@ -185,12 +194,14 @@ def eval_is_deterministic(layer: Callable) -> None:
 
 
 def only_the_past_is_seen(causal_mask: Callable) -> None:
+    """Implementations are functions T → (T, T), boolean: True up to the diagonal."""
     mask = causal_mask(T)
     assert mask.dtype == torch.bool
     assert mask.tolist() == [[key <= query for key in range(T)] for query in range(T)]
 
 
 def only_words_are_seen(padding_mask: Callable) -> None:
+    """Implementations are functions (integers (B, T), padding) → (B, 1, 1, T), boolean: True at words."""
     mask = padding_mask(torch.tensor([[4, 2, 9, 9], [9, 5, 3, 1]]), 9)
     assert mask.tolist() == [[[[True, True, False, False]]], [[[False, True, True, True]]]]
 
@@ -199,11 +210,13 @@ def only_words_are_seen(padding_mask: Callable) -> None:
 
 
 def transformer_and_words(transformer: Callable) -> tuple[nn.Module, Tensor, Tensor]:
+    """A small Transformer, a source (B, S) and a target (B, T) without padding."""
     source, target = torch.randint(1, 11, (B, S)), torch.randint(1, 11, (B, T))
     return shake(transformer(11, D, 2, HEADS, HIDDEN, padding=0)), source, target
 
 
 def the_future_does_not_leak(transformer: Callable) -> None:
+    """Later words of the target change no earlier score, and change those of their own place."""
     model, source, target = transformer_and_words(transformer)
     scores = model(source, target)
     for t in range(1, T):
@@ -228,6 +241,7 @@ def padding_does_not_leak(transformer: Callable) -> None:
 
 
 def patchify_equals_loops(patchify: Callable) -> None:
+    """Implementations are functions (images, patch_size) → (B, N, P²C); every number is where loops put it."""
     x = images()
     for p in (2, P):
         columns = WIDTH // p
@@ -241,6 +255,7 @@ def patchify_equals_loops(patchify: Callable) -> None:
 
 
 def unpatchify_undoes_patchify(unpatchify: Callable) -> None:
+    """Implementations are functions (patches, patch_size, (height, width)) → (B, C, H, W)."""
     x = images()
     for p in (1, 2, P):
         assert torch.equal(unpatchify(right_patchify(x, p), p, (HEIGHT, WIDTH)), x)
@@ -260,6 +275,7 @@ def convolution_equals_linear(embedding: Callable) -> None:
 
 
 def sincos_equals_formula(sincos: Callable) -> None:
+    """Implementations are functions (T, D) → (T, D)."""
     table = sincos(T, D)
     expected = [
         [(math.cos if column % 2 else math.sin)(t / 10_000 ** (column // 2 * 2 / D)) for column in range(D)]
@@ -281,6 +297,7 @@ def embedding_equals_equation_1(embedding: Callable) -> None:
 
 
 def parameters_fit_every_batch(embedding: Callable) -> None:
+    """Implementations are classes with the arguments of `ImageEmbedding`; no parameter has a batch axis."""
     module = embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D)
     assert (module.cls_token.shape, module.positions.pos_embed.shape) == ((1, 1, D), (1, N + 1, D))
     for batch in (1, B, 3):
@@ -340,6 +357,7 @@ def block_equals_torch(block: Callable) -> None:
 
 
 def vit_equals_equations_1_to_4(vit: Callable) -> None:
+    """Features and scores are those of the four equations, written out."""
     model, x = shake(vit(small_config())), images()
     proj = model.embedding.patch_embed.proj
     patches = F.linear(right_patchify(x, P), proj.weight.flatten(1), proj.bias)
@@ -371,6 +389,7 @@ def mean_pooling_ignores_the_class_token(vit: Callable) -> None:
 
 
 def blocks_start_different(vit: Callable) -> None:
+    """No two blocks begin with the same weights, as copies of one would."""
     blocks = vit(small_config(depth=3)).encoder.blocks
     starts = [torch.cat([p.flatten() for p in block.parameters() if p.ndim > 1]) for block in blocks]
     assert len(starts) == 3
@@ -391,6 +410,7 @@ def scores_are_no_probabilities(vit: Callable) -> None:
 
 
 def first_loss_is_log_k(vit: Callable) -> None:
+    """Before any training the K classes are equally likely."""
     loss = F.cross_entropy(vit(small_config())(images()), torch.randint(K, (B,)))
     close(loss, torch.tensor(math.log(K)))
 
@@ -405,6 +425,7 @@ def unequal_batches() -> list[tuple[Tensor, Tensor]]:
 
 
 def classifier() -> nn.Module:
+    """A small model (…, D) → (…, K) with dropout."""
     return nn.Sequential(nn.Linear(D, HIDDEN), nn.GELU(), nn.Dropout(0.5), nn.Linear(HIDDEN, K))
 
 
@@ -442,6 +463,7 @@ def evaluation_counts_each_example_once(evaluate: Callable) -> None:
 
 
 def evaluation_leaves_the_mode(evaluate: Callable) -> None:
+    """Implementations are functions (model, batches); the model trains or evaluates afterwards as before."""
     for training in (True, False):
         model = classifier().train(training)
         evaluate(model, unequal_batches())
@@ -470,6 +492,7 @@ def decay_is_decoupled(optimizer: Callable) -> None:
 
 
 def warmup_cosine_equals_formula(schedule: Callable) -> None:
+    """Implementations are functions (step, total steps, steps of warm-up) → share of the peak."""
     up = [schedule(step, 20, 4) for step in range(4)]
     down = [schedule(step, 20, 4) for step in range(4, 21)]
     assert up == [0.25, 0.5, 0.75, 1.0]
