@@ -29,13 +29,15 @@ OTHER_SENSES = {
     "Parameter": r"parameter count",
     "Permutation": r"permutation equivariance",
     "Value": r"lowest value|singular values?|no value here|true value",
-    "Width": r"height and width|kernels of width|hidden width|of hidden width|same width as",
+    "Width": r"height and width|kernels of width|hidden width|of hidden width|same width as|this width",
 }
 
-# Pages on which a term means something else wherever it stands: a dictionary's keys, a computer's memory.
+# Pages on which a term means something else wherever it stands: a dictionary's keys, a computer's memory, a
+# picture whose neighbours are sought.
 OTHER_PAGES = {
     "Key": r"api/(?!attention)",
     "Memory": r"(?!chapters/0[1-7]_|api/attention)",
+    "Query": r"chapters/16_",
     "Value": r"api/(?!attention)|chapters/10_",
 }
 
