@@ -311,7 +311,7 @@ def show_mosaic(
     tiles = F.pad(maps.detach().float().cpu(), (0, 1, 0, 1), value=torch.nan)  # a thin gap, which stays white
     table = tiles.transpose(1, 2).reshape(down * (high + 1), across * (wide + 1))[:-1, :-1]
     if ax is None:
-        ax = plt.subplots(figsize=(WIDTH, 0.85 * WIDTH * len(table) / table.shape[1] + 0.6))[1]
+        ax = plt.subplots(figsize=(WIDTH, 0.77 * WIDTH * len(table) / table.shape[1] + 0.5))[1]
     image = ax.imshow(table.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1])
     ax.set_xticks([column * (wide + 1) + (wide - 1) / 2 for column in range(across)], range(across))
     ax.set_yticks([row * (high + 1) + (high - 1) / 2 for row in range(down)], range(down))
