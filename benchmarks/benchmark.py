@@ -3,6 +3,7 @@
     make benchmark                                          everything: an hour or so on two cores
     make benchmark BENCHMARK="--quick"                      the most telling rows: some minutes
     make benchmark BENCHMARK="--rows cifar --threads 1"     rows with a word in their name
+    make benchmark BENCHMARK="--only commands"              how long the last `make test` took, and a build
 
 How it is done: see `measure.side_by_side`. What is compared: see `peers`. Which rows there are: see `rows`.
 """
@@ -19,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from commands import build_seconds, seconds_of_tests
+from commands import measure_commands
 from fresh import IMPORTS, in_a_fresh_process
 from measure import make_call, matmul_call, ratio, side_by_side
 from peers import OURS, PEERS, build, version
@@ -132,9 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="15, or 7 with --quick")
     parser.add_argument("--turn", type=float, default=0.2, help="seconds that one model computes in each round")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu, with --threads 1, on a busy machine")
-    parser.add_argument("--only", choices=("time", "memory", "import"), help="leave the others away")
-    parser.add_argument("--junit", nargs="*", type=Path, default=[], help="files of pytest --junitxml: tests, chapters")
-    parser.add_argument("--build", action="store_true", help="build the site too, and say how long it took")
+    parser.add_argument("--only", choices=("time", "memory", "import", "commands"), help="leave the others away")
     parser.add_argument("--folder", type=Path, default=HERE, help="where to write results/MACHINE.json and RESULTS.md")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
@@ -172,13 +171,8 @@ def main(arguments: list[str] | None = None) -> None:
         results["memory"] = measure_memory(steps, device, given.threads)
     if given.only in (None, "import"):
         results["imports"] = measure_imports(3 if given.quick else 7)
-    for junit in given.junit:
-        chapters, tests = seconds_of_tests(junit)
-        results["commands"] |= {
-            name: times for name, times in (("chapters, by nbval", chapters), ("tests", tests)) if times
-        }
-    if given.build:
-        results["commands"]["make book"] = {"build": build_seconds()}
+    if given.only == "commands" or not (given.only or given.quick):
+        results["commands"] = measure_commands()
     kept = given.folder / "results"
     kept.mkdir(parents=True, exist_ok=True)
     written = kept / f"{slug(results['about'])}.json"

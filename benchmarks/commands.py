@@ -1,33 +1,36 @@
-"""How long the project's own commands take: its tests, its chapters, its build."""
+"""How long the project's own commands take: the tests and chapters as `make test` recorded them last, and the build."""
 
-import re
+import json
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+RECORDS = ROOT / ".ledger"
+NAMED = 5  # of the slowest
 
 
-def seconds_of_tests(junit: Path) -> tuple[dict[str, float], dict[str, float]]:
-    """(seconds of each chapter, seconds of each test) from a file that `pytest --junitxml` wrote, the slowest first.
-
-    A chapter's seconds are the sum over its cells, as pytest's plugin nbval runs them.
-    """
-    chapters: dict[str, float] = {}
-    tests: dict[str, float] = {}
-    for case in ElementTree.parse(junit).iter("testcase"):
-        place = f"{case.get('classname', '')}::{case.get('name', '')}"
-        chapter = re.search(r"(\d\d_\w+)\.ipynb", f"{place} {case.get('file', '')}")
-        found, name = (chapters, chapter.group(1)) if chapter else (tests, place)
-        found[name] = found.get(name, 0.0) + float(case.get("time", 0))
-    return slowest_first(chapters), slowest_first(tests)
+def measure_commands(records: Path = RECORDS) -> dict[str, dict]:
+    """For each command, in Markdown: its seconds, how many processes shared it, and its slowest parts with theirs."""
+    found = {}
+    for name in ("tests", "chapters"):
+        if (records / f"{name}.json").exists():
+            found[f"`make test`, {name}"] = recorded(records / f"{name}.json")
+    return found | {"`make book`": {"seconds": build_seconds(), "at_once": 1, "slowest": {}}}
 
 
-def slowest_first(times: dict[str, float]) -> dict[str, float]:
-    return dict(sorted(times.items(), key=lambda item: -item[1]))
+def recorded(record: Path) -> dict:
+    """What tools/recorder.py wrote of a run of pytest; a chapter's seconds are the sum over its cells."""
+    run = json.loads(record.read_text(encoding="utf-8"))
+    parts: dict[str, float] = {}
+    for case, result in run["tests"].items():
+        place, _, test = case.partition("::")
+        name = Path(place).stem if place.endswith(".ipynb") else test
+        parts[name] = parts.get(name, 0.0) + result["seconds"]
+    slowest = sorted(parts.items(), key=lambda part: -part[1])[:NAMED]
+    return {"seconds": run["seconds"], "at_once": run["workers"], "slowest": dict(slowest)}
 
 
 def build_seconds() -> float:

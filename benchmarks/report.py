@@ -139,7 +139,11 @@ def parts_of(results: dict) -> list[str]:
             table(["", "median", "range"], lines),
         ]
     if results["commands"]:
-        parts += ["### The project's own commands", table(["Command", "Seconds", "Slowest"], command_lines(results))]
+        parts += [
+            "### The project's own commands",
+            "Seconds on the clock; in brackets, those of the slowest parts by themselves.",
+            table(["Command", "Seconds", "Processes", "Slowest"], command_lines(results)),
+        ]
     return parts
 
 
@@ -158,9 +162,9 @@ def write(folder: Path) -> Path:
 def command_lines(results: dict) -> list[list[str]]:
     """Tests, chapters and build: seconds in all, and the slowest with theirs."""
     lines = []
-    for name, times in results["commands"].items():
-        slowest = ", ".join(f"{what} {seconds:.1f}" for what, seconds in list(times.items())[:5])
-        lines.append([name, f"{sum(times.values()):.0f}", slowest if len(times) > 1 else ""])
+    for name, command in results["commands"].items():
+        slowest = ", ".join(f"{part} ({seconds:.0f})" for part, seconds in command["slowest"].items())
+        lines.append([name, f"{command['seconds']:.0f}", str(command["at_once"]), slowest])
     return lines
 
 

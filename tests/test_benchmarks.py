@@ -123,16 +123,7 @@ def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(rows, "rows", lambda gpu: tiny)
     monkeypatch.setattr(benchmark, "has_bfloat16", lambda device: False)
     monkeypatch.setattr(measure, "matmul_call", lambda precision, device: (lambda: None, 1))
-    junit = tmp_path / "junit.xml"
-    junit.write_text(
-        '<testsuites><testsuite><testcase classname="tests.test_vit" name="test_a" time="1.5"/>'
-        '<testcase classname="tests.test_vit" name="test_b" time="2.5"/>'
-        '<testcase classname="chapters.09_vit.ipynb" name="Cell 1" time="3"/>'
-        '<testcase classname="chapters.09_vit.ipynb" name="Cell 2" time="4"/></testsuite></testsuites>'
-    )
-    assert commands.seconds_of_tests(junit)[0] == {"09_vit": 7.0}
-    assert list(commands.seconds_of_tests(junit)[1]) == ["tests.test_vit::test_b", "tests.test_vit::test_a"]
-    options = f"--rounds 2 --turn 0.001 --only time --threads 1 --device cpu --folder {tmp_path} --junit {junit}"
+    options = f"--rounds 2 --turn 0.001 --only time --threads 1 --device cpu --folder {tmp_path}"
     benchmark.main(options.split())
     (written,) = (tmp_path / "results").glob("*.json")
     results = json.loads(written.read_text())
@@ -146,8 +137,22 @@ def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
     assert "%|\n\nWhy it is so.\n\n### Against each" in (tmp_path / "RESULTS.md").read_text().replace("% |", "%|")
     assert "bfloat16 (this device has none of its own)" in page and "step bfloat16" not in page
     machine = results["about"]["machine"]
-    for words in ("| cifar step float32 | 3 |", "Threads: 1", machine, "| chapters, by nbval | 7 |"):
+    for words in ("| cifar step float32 | 3 |", "Threads: 1", machine):
         assert words in page, words
+
+
+def test_the_commands_are_those_that_make_test_recorded(tmp_path, monkeypatch):
+    cases = {"chapters/09_vit.ipynb::Cell 0": 3.0, "chapters/08_encoder.ipynb::Cell 0": 5.0}
+    cases |= {"chapters/09_vit.ipynb::Cell 1": 4.0}
+    run = {"seconds": 6.5, "workers": 2, "tests": {name: {"seconds": seconds} for name, seconds in cases.items()}}
+    (tmp_path / "chapters.json").write_text(json.dumps(run))
+    monkeypatch.setattr(commands, "build_seconds", lambda: 12.4)
+    found = commands.measure_commands(tmp_path)
+    assert list(found["`make test`, chapters"]["slowest"].items()) == [("09_vit", 7.0), ("08_encoder", 5.0)]
+    assert report.command_lines({"commands": found}) == [
+        ["`make test`, chapters", "6", "2", "09_vit (7), 08_encoder (5)"],
+        ["`make book`", "12", "1", ""],
+    ]
 
 
 def test_a_later_run_renews_what_it_measures_and_keeps_the_rest():
