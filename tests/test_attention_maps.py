@@ -18,6 +18,7 @@ from vitbook.attention_maps import (
     position_similarity,
     recorded_attention,
     rollout,
+    without_smallest,
 )
 from vitbook.vit import VisionTransformer, ViTConfig
 
@@ -307,3 +308,8 @@ def test_patch_filters_find_the_directions_in_which_filters_differ():
 def test_a_rollout_needs_a_head():
     with pytest.raises(ValueError, match=r"weights must have at least one head, got shape \(1, 2, 0, 3, 3\)"):
         rollout(torch.zeros(1, 2, 0, 3, 3))
+
+
+def test_the_smallest_are_those_of_numbers():
+    with pytest.raises(ValueError, match="weights must be floating-point, got torch.bool"):
+        without_smallest(torch.ones(1, 2, 2, dtype=torch.bool), 0.5)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitbook.augment import random_affine
+from vitbook.augment import mixup, random_affine
 
 
 def batch() -> torch.Tensor:
@@ -95,3 +95,17 @@ def test_a_turned_disc_stays_a_disc():
 def test_what_does_not_fit_is_named(images, message):
     with pytest.raises(ValueError, match=message):
         random_affine(images)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_places_are_exact_in_half_precision(dtype):
+    images = torch.rand(2, 3, 9, 1).to(dtype)  # a picture one pixel wide is where affine_grid knows no float16
+    torch.manual_seed(1)
+    expected = random_affine(images.float()).to(dtype)
+    torch.manual_seed(1)
+    assert torch.equal(random_affine(images), expected)
+
+
+def test_mixup_wants_a_target_for_each_picture():
+    with pytest.raises(ValueError, match="images and targets must be equally many, got 0 and 1"):
+        mixup(torch.ones(0, 1, 1, 1), torch.ones(1, 4), 0.2)

@@ -105,6 +105,7 @@ def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard
 def without_smallest(weights: Tensor, share: float) -> Tensor:
     """Set each picture's smallest weights to 0, but never a row's largest. (B, T, T) → (B, T, T)."""
     check_shape("weights", weights, "B", "T", "T")
+    check_floats(weights=weights)
     check_shares(share=share)
     count = int(share * weights.shape[1] * weights.shape[2])
     smallest = weights.flatten(1).topk(count, dim=-1, largest=False).indices

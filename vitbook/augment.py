@@ -54,8 +54,9 @@ def warp(images: Tensor, matrices: Tensor, outside: str) -> Tensor:
         return images.clone()
     ratio = images.shape[2] / images.shape[3]  # the view is 2 wide and 2 high, whatever the picture
     view = matrices * torch.tensor([[1, ratio, 2], [1 / ratio, 1, 2]])
-    grid = F.affine_grid(view.to(images), list(images.shape), align_corners=False)
-    return F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
+    wide = images.to(torch.promote_types(images.dtype, torch.float32))  # in half precision places would be coarse
+    grid = F.affine_grid(view.to(wide), list(images.shape), align_corners=False)
+    return F.grid_sample(wide, grid, padding_mode=outside, align_corners=False).to(images.dtype)
 
 
 def random_crop(images: Tensor, padding: int) -> Tensor:
@@ -276,5 +277,7 @@ def check_mixing(images: Tensor, targets: Tensor, alpha: float) -> None:
     """Raise TypeError or ValueError unless there is a target (B, K) for each picture, and alpha is positive."""
     check_pictures(images)
     check_floats(images=images, targets=targets)
-    check_shape("targets", targets, len(images), "K")
+    check_shape("targets", targets, "B", "K")
+    if len(targets) != len(images):
+        raise ValueError(f"images and targets must be equally many, got {len(images)} and {len(targets)}")
     check_positive(alpha=alpha)
