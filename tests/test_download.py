@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 
 import pooch
@@ -158,6 +159,15 @@ def test_the_readers_own_mirrors_come_first(mirror, monkeypatch):
 @pytest.mark.parametrize("address", ["", "nonsense", "ftp://127.0.0.1", "http://", "http://[", "http://a b"])
 def test_an_address_that_is_none_is_passed_over(mirror, address):
     assert get(address, mirror("good")) == CONTENT
+
+
+@pytest.mark.parametrize("get", [fetch, partial(fetch_pinned, size=len(CONTENT))])
+def test_one_address_in_place_of_a_list_is_refused(mirror, cache, get):
+    """With those that are known behind it, as data sets and published weights have them."""
+    mirrors = (*mirror("good"), mirror("elsewhere"))
+    with pytest.raises(TypeError, match=f"mirrors must be a list .* the one address '{mirror('good')}'"):
+        get(name=NAME, sha256=SHA256, mirrors=mirrors, progress=False)
+    assert not mirror.asked and not names_in(cache)
 
 
 def test_a_full_disk_ends_it_and_leaves_nothing(mirror, cache):

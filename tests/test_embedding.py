@@ -1,5 +1,9 @@
 """Equation 1 by hand; the four kinds of positions by their closed forms; resizing by scipy."""
 
+import re
+from pathlib import Path
+
+import notebooks
 import properties as check
 import pytest
 import torch
@@ -7,6 +11,7 @@ from properties import GRID, HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
 
 from vitbook.embedding import POSITIONS, ImageEmbedding, drop_patches, resize_positions, sincos_positions_2d
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem
+from vitbook.pretrained import KERNELS
 from vitbook.transformer import sincos_positions
 
 both_precisions = pytest.mark.usefixtures("precision")
@@ -114,6 +119,12 @@ class TestResizing:
         parameters = {name: p for name, p in module.named_parameters() if "positions" in name}
         assert all(p.requires_grad and p.is_leaf for p in parameters.values())
 
+    @pytest.mark.parametrize("positions", ["learned", "learned_2d"])
+    def test_frozen_positions_stay_frozen(self, positions):
+        module = embedding(positions=positions).requires_grad_(False)
+        module.resize((12, 20))
+        assert not any(p.requires_grad for p in module.parameters())
+
     def test_learned_positions_are_resized_as_the_function_does(self):
         module = embedding()
         before = module.positions.pos_embed.detach().clone()
@@ -204,3 +215,27 @@ def test_under_autocast_the_tokens_stay_in_bfloat16():
     with torch.autocast("cpu", torch.bfloat16):
         assert embed(torch.randn(2, 3, 8, 12)).dtype == torch.bfloat16
     assert embed.double()(torch.randn(2, 3, 8, 12, dtype=torch.float64)).dtype == torch.float64
+
+
+LISTED = {  # who stands in the table of chapter 7: under which names the package keeps their rule
+    "Google's own code": ["google"],
+    "timm, reading Google's `.npz`": ["timm_npz"],
+    "torchvision": ["torchvision"],
+    "DeiT, Hugging Face": ["deit", "hf"],
+    "timm otherwise, and `resize` of this package": ["timm"],
+}
+
+
+def test_chapter_7_lists_the_rules_by_which_positions_are_resized():
+    chapter = notebooks.read(Path(__file__).parent.parent / "chapters" / "07_embedding.ipynb")
+    text = "\n".join(cell.source for cell in chapter.cells)
+    rows = re.findall(r"^\| (.+) \| (bilinear|bicubic) \| (yes|no) \| (yes|no) \|$", text, flags=re.M)
+    assert KERNELS == {
+        name: dict(mode=mode, align_corners=aligned == "yes", antialias=antialias == "yes")
+        for who, mode, aligned, antialias in rows
+        for name in LISTED[who]
+    }
+    module = check.shake(embedding())
+    old = module.positions().detach()
+    module.resize((P, 7 * P))  # antialias counts where the table shrinks
+    close(module.positions(), resize_positions(old, GRID, (1, 7), **KERNELS["timm"]))

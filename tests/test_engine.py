@@ -5,17 +5,21 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 
 import ignite.distributed as idist
 import pytest
 import torch
+import torch._inductor.config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.testing import assert_close
@@ -194,6 +198,36 @@ def test_dropout_and_drop_path_follow_the_seed_and_leave_the_callers_random_numb
     assert not same_weights(models[1], models[2])
 
 
+def test_a_training_on_the_cpu_leaves_the_random_numbers_of_gpus_alone(monkeypatch):
+    seeded, model = [], some_model()
+    for module, name in ((torch.cuda, "manual_seed_all"), (torch.cuda, "manual_seed"), (torch.mps, "manual_seed")):
+        monkeypatch.setattr(module, name, seeded.append)
+    trained(PLAIN, model)
+    assert seeded == []
+
+
+def test_a_training_on_a_gpu_seeds_that_one_alone(monkeypatch):
+    seeded = []
+
+    @contextmanager
+    def current(device):
+        seeded.append(str(device))
+        yield
+        seeded.append("before")
+
+    monkeypatch.setattr(torch.cuda, "device", current)
+    for module in (torch.cuda, torch.mps):
+        monkeypatch.setattr(module, "manual_seed", seeded.append)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    engine.seed_generators(torch.device("cuda:1"), 5)
+    drawn = torch.rand(3)
+    torch.default_generator.manual_seed(5)
+    assert seeded == ["cuda:1", 5, "before"] and torch.equal(drawn, torch.rand(3))
+    seeded.clear()
+    engine.seed_generators(torch.device("mps"), 6)
+    assert seeded == [6]
+
+
 def test_a_batch_in_parts_is_the_batch():
     whole, parts = some_model(), some_model()
     one = fit(whole, some_data(), PLAIN, progress=False)
@@ -227,6 +261,27 @@ def test_the_compiled_model_is_the_one_that_is_trained(monkeypatch):
     model = trained(replace(PLAIN, compile=True))
     assert compiled == [model]
     assert same_weights(model, trained(PLAIN))
+
+
+COMPILED = replace(PLAIN, epochs=2, patch_dropout=0.5, full_patches=0.5, ema=0.9)
+
+
+def test_what_torch_traces_trains_to_the_same_weights(monkeypatch):
+    """The whole of torch.compile but the code that it writes in the end, for which it needs a C++ compiler."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    assert largest_gap(trained(replace(COMPILED, compile=True)), trained(COMPILED)) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bf16", [False, True])
+def test_compiled_code_trains_to_the_same_weights(bf16, monkeypatch):
+    if not shutil.which(os.environ.get("CXX", "g++")):
+        pytest.skip("torch.compile needs a C++ compiler")
+    monkeypatch.setattr("vitbook.engine.has_bfloat16", lambda device: True)
+    config = replace(COMPILED, bf16=bf16)
+    with torch._inductor.config.patch(fallback_random=True):  # else it draws other patches to leave out
+        compiled = trained(replace(config, compile=True))
+    assert largest_gap(compiled, trained(config)) < (0.02 if bf16 else 1e-4)
 
 
 def test_the_running_mean_is_what_its_formula_says():
@@ -265,6 +320,14 @@ def test_the_models_mode_is_left_as_it_was():
     one, other = trained(PLAIN, some_model(dropout=0.3).eval()), trained(PLAIN, some_model(dropout=0.3).train())
     assert (one.training, other.training) == (False, True)
     assert same_weights(one, other)
+
+
+def test_an_interrupted_training_leaves_the_model_in_its_mode_with_every_patch():
+    model = Interrupted(some_model(), 2).eval()
+    with pytest.raises(Power):
+        trained(replace(PLAIN, patch_dropout=0.5), model)
+    assert not any(module.training for module in model.modules())
+    assert model.model.embedding.patch_dropout == 0
 
 
 # What is written
@@ -392,6 +455,12 @@ def test_what_does_not_fit_the_data_is_named(changes, message):
         trained(replace(PLAIN, **changes), validation=False)
 
 
+@pytest.mark.parametrize("model", [nn.Flatten(), nn.Linear(64, 10).requires_grad_(False)])
+def test_a_model_without_weights_to_train_is_named(model):
+    with pytest.raises(ValueError, match="model must have weights to train, this (Flatten|Linear) has none"):
+        trained(PLAIN, model)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -409,6 +478,8 @@ def test_what_does_not_fit_the_data_is_named(changes, message):
         (dict(erasing=1.0), "erasing must be finite, at least 0 and less than 1, got 1.0"),
         (dict(warmup=1.0), "warmup must be finite, at least 0 and less than 1, got 1.0"),
         (dict(betas=(0.9,)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9,\)"),
+        (dict(betas=None), "betas must be two numbers, at least 0 and less than 1, got None"),
+        (dict(betas=0.9), "betas must be two numbers, at least 0 and less than 1, got 0.9"),
         (dict(betas=(0.9, 1.0)), r"betas must be two numbers, at least 0 and less than 1, got \(0.9, 1.0\)"),
     ],
 )
@@ -470,6 +541,45 @@ def test_a_training_interrupted_at_any_step_ends_as_if_it_had_not_been(tmp_path,
         for name in ("last", "best"):
             ours, theirs = (load_checkpoint(place / f"{name}.json")[0] for place in (folder, tmp_path / "whole"))
             assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def small_cnn() -> nn.Module:
+    """In channels_last, as tools/record_data_curve.py trains it."""
+    torch.manual_seed(0)
+    return SmallCNN(channels=1, num_classes=10, width=4).to(memory_format=torch.channels_last)
+
+
+class Tied(nn.Module):
+    """Two layers of which one weight is the other's."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.other, self.head = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+        self.other.weight = self.one.weight
+
+    def forward(self, images):
+        return self.head(torch.relu(self.other(torch.relu(self.one(images.flatten(1))))))
+
+
+@pytest.mark.parametrize("make", [small_cnn, Tied])
+def test_weights_in_another_order_or_tied_are_gone_on_with_as_well(tmp_path, monkeypatch, make):
+    config = replace(PLAIN, checkpoint_steps=4)
+    whole, killed, resumed = make(), make(), make()
+    trained(config, whole, validation=False)
+    with monkeypatch.context() as patch, pytest.raises(Power):
+        step = engine.Training.take_step
+
+        def stop(training, *arguments):
+            if training.step == 5:
+                raise Power
+            step(training, *arguments)
+
+        patch.setattr(engine.Training, "take_step", stop)
+        trained(config, killed, folder=tmp_path, validation=False)
+    trained(config, resumed, folder=tmp_path, resume=True, validation=False)
+    assert same_weights(resumed, whole)
+    assert not same_weights(killed, whole)
 
 
 def logged_steps(folder: Path) -> list[int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from vitbook.attention_maps import gradients_of
 from vitbook.checkpoint import load_checkpoint, save_checkpoint, write_whole
 from vitbook.cli import main
 
@@ -234,3 +235,23 @@ def test_checkpoints_whose_names_begin_alike_leave_each_other_alone(tmp_path):
         save_checkpoint(tmp_path, name, {"a": torch.rand(3)}, {})
     assert all(load_checkpoint(tmp_path / f"{name}.json") for name in ("best", "best-of-all"))
     assert len(list(tmp_path.iterdir())) == 4
+
+
+# A GPU that is full
+
+
+def test_a_full_gpu_is_no_fault_of_the_checkpoints_or_the_scores(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    options = ["train", "--folder", str(tmp_path), *SMALL, "--epochs", "1"]
+    assert main(options) == 0
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.Module, "load_state_dict", full)
+        assert main([*options, "--resume"]) == 1
+    assert one_line(capsys.readouterr()) == "vitbook: CUDA out of memory\n"
+    assert main([*options, "--resume"]) == 0
+    monkeypatch.setattr(torch.autograd, "grad", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        gradients_of(torch.ones(2), [torch.ones(2, 1, 3, 3)])

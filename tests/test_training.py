@@ -1,8 +1,11 @@
 """The training engine: who decays, how fast when, one epoch as the bare loop, and evaluation that counts right."""
 
 import copy
+import json
 import math
+from pathlib import Path
 
+import notebooks
 import properties as check
 import pytest
 import torch
@@ -10,6 +13,7 @@ import torch.nn.functional as F
 from properties import HIDDEN, D, K, close
 from torch import nn
 
+from vitbook.runs import RECORDED
 from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine
 
 both_precisions = pytest.mark.usefixtures("precision")
@@ -48,6 +52,16 @@ def test_convolutions_decay_and_norms_and_embeddings_do_not():
     decaying, others = parameter_groups(model, 0.1)
     assert len(decaying["params"]) == 1 and decaying["params"][0] is model[0].weight
     assert len(others["params"]) == 6
+
+
+def test_transposed_convolutions_and_attention_decay_but_for_their_biases():
+    convolutions = [nn.ConvTranspose1d(2, 3, 5), nn.ConvTranspose2d(2, 3, 5), nn.ConvTranspose3d(2, 3, 5)]
+    attention = [nn.MultiheadAttention(D, 2, add_bias_kv=True), nn.MultiheadAttention(D, 2, kdim=3, vdim=5)]
+    model = nn.ModuleList([*convolutions, *attention])
+    decaying, _ = parameter_groups(model, 0.1)
+    names = [name for name, p in model.named_parameters() if any(p is kept for kept in decaying["params"])]
+    packed, apart = ["3.in_proj_weight", "3.out_proj.weight"], [f"4.{kind}_proj_weight" for kind in "qkv"]
+    assert set(names) == {"0.weight", "1.weight", "2.weight", *packed, *apart, "4.out_proj.weight"}
 
 
 def test_a_shared_weight_is_there_once():
@@ -135,6 +149,17 @@ def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
         assert torch.cat(steps).norm().item() == pytest.approx(expected or length, rel=1e-3)
 
 
+def test_a_clip_norm_of_0_leaves_gradients_as_they_are():
+    (_, whole), (_, other) = trained(clip_norm=math.inf), trained(clip_norm=0)
+    assert torch.equal(whole[0].weight, other[0].weight)
+
+
+@pytest.mark.parametrize("clip_norm", [-1, math.nan])
+def test_a_clip_norm_below_0_is_named(clip_norm):
+    with pytest.raises(ValueError, match=f"clip_norm must be at least 0, got {clip_norm}"):
+        trained(clip_norm=clip_norm)
+
+
 def test_an_epoch_trains_in_training_mode():
     model = check.classifier().eval()
     train_epoch(model, check.unequal_batches(), torch.optim.SGD(model.parameters(), lr=0.1))
@@ -192,3 +217,21 @@ def test_no_batches_are_named(call):
     model = nn.Linear(D, K)
     with pytest.raises(ValueError, match="batch"):
         call(model, [], torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+# What chapter 10 says of other chapters
+
+
+def test_chapter_10_reports_of_cifar10_what_was_recorded():
+    chapter = notebooks.read(Path(__file__).parent.parent / "chapters" / "10_training.ipynb")
+    section = next(cell.source for cell in chapter.cells if "on CIFAR-10?" in cell.source)
+    data, quick, hour = (json.loads(RECORDED[name].read_text()) for name in ("data", "cifar10_quick", "cifar10_hour"))
+    plain = max((record for record in data if record["model"] == "ViT"), key=lambda record: record["pictures"])
+    assert plain["steps"] * plain["config"]["batch_size"] == plain["pictures"] < 50_000
+    accuracy = f"{plain['test_accuracy']:.1%}".replace("%", " %")
+    assert f"| a plain ViT, patches of 4 | nearly every picture, once | {accuracy} |" in section
+    for record, minutes, words in ((quick, (9, 11), "about ten minutes"), (hour, (50, 65), "about an hour")):
+        epochs, accuracy = record["config"]["epochs"], f"{record['test_accuracy']:.2%}".replace("%", " %")
+        assert f"| {epochs} epochs, {words} | {accuracy} |" in section
+        assert minutes[0] < record["history"][-1]["seconds"] / 60 < minutes[1]
+        assert len(record["vit"]["stem"]) == record["vit"]["depth"] == 4

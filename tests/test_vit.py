@@ -259,6 +259,8 @@ def test_what_does_not_fit_is_named(call, message):
     [
         (lambda: small_config(attention_dropout=2.0), "attention_dropout .* got 2.0"),
         (lambda: small_config(dropout=-0.1), "dropout .* got -0.1"),
+        (lambda: small_config(drop_path=1.0), "drop_path must be at least 0 and less than 1, got 1.0"),
+        (lambda: small_config(drop_path=math.nan), "drop_path must be at least 0 and less than 1, got nan"),
         (lambda: small_config(image_size=(8,)), r"image_size .* got \(8,\)"),
         (lambda: small_config(positions="sincos"), "got 'sincos'"),
         (lambda: create_vit("ViT-B/16"), "did you mean 'vit_b_16'"),

@@ -8,6 +8,8 @@ checkpoint, the old or the new.
 import hashlib
 import json
 import os
+import secrets
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 TENSORS, SHA256 = "tensors", "sha256"  # the keys in the JSON that name the file, and say what is in it
+PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds between attempts to replace a file that somebody has open
 
 
 def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: dict) -> Path:
@@ -25,7 +28,8 @@ def save_checkpoint(folder: Path, name: str, tensors: dict[str, Tensor], facts: 
     is then still whole.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    content = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
+    copies = {key: t.detach().cpu().clone(memory_format=torch.contiguous_format) for key, t in tensors.items()}
+    content = save(copies)  # it takes no two tensors that share their memory, as tied weights do
     digest = hashlib.sha256(content).hexdigest()
     file = f"{name}-{digest[:12]}.safetensors"  # another content, another file: the old one stays while this is written
     write_whole(folder / file, content)
@@ -42,9 +46,23 @@ def remove_leftovers(path: Path) -> None:
     """
     named = json.loads(path.read_text(encoding="utf-8"))[TENSORS]
     tensors = f"{path.stem}-{'[0-9a-f]' * 12}.safetensors"
-    for file in (*path.parent.glob(tensors), *path.parent.glob(f".{tensors}.part")):
+    for file in path.parent.glob(tensors):
         if file.name != named:
-            file.unlink()
+            remove(file)
+    remove_parts(path.parent, tensors)
+    remove_parts(path.parent, path.name)
+
+
+def remove_parts(folder: Path, names: str = "*") -> None:
+    """Delete what processes had written of files of these names, a pattern, when they were killed."""
+    for part in folder.glob(f".{names}.{'[0-9a-f]' * 16}.part"):
+        remove(part)
+
+
+def remove(leftover: Path) -> None:
+    """Delete a file; but on Windows, one that somebody has open stays until the next time."""
+    with suppress(PermissionError):
+        leftover.unlink()
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict]:
@@ -71,19 +89,29 @@ def write_whole(path: Path, content: bytes) -> None:
 
     Raises OSError, with the path, where the disk is full or may not be written to.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")  # another may be writing the same file
     try:
         with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # on the disk before it takes the old one's place
-        os.replace(part, path)
+        put(part, path)
     except BaseException as error:
         with suppress(OSError):  # it may not be there; and where nothing may be written, nothing may be deleted
             part.unlink()
         if isinstance(error, OSError) and error.errno is not None:
             error.filename = str(path)  # a full disk names no file
         raise
+
+
+def put(part: Path, path: Path) -> None:
+    """Give a file the place of another. On Windows this has to wait while somebody has the other open."""
+    for pause in PAUSES:
+        try:
+            return os.replace(part, path)
+        except PermissionError:
+            time.sleep(pause)
+    os.replace(part, path)
 
 
 def with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -106,8 +134,12 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     """Put back what `optimizer_tensors` gave, into an optimiser over the same parameters."""
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         number, _, kept = name.partition(".")
+        parameter = parameters[int(number)]
+        if tensor.shape == parameter.shape:  # it has to lie in memory as the parameter does, also in channels_last
+            tensor = torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
         state.setdefault(int(number), {})[kept] = tensor
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

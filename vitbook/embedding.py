@@ -124,7 +124,7 @@ class LearnedPositions(nn.Module):
     @torch.no_grad()
     def resize(self, grid: Grid) -> None:
         resized = resize_positions(self.pos_embed, self.grid, grid, self.num_prefix_tokens)
-        self.grid, self.pos_embed = grid, nn.Parameter(resized)
+        self.grid, self.pos_embed = grid, nn.Parameter(resized, self.pos_embed.requires_grad)
 
 
 class LearnedPositions2D(nn.Module):
@@ -154,11 +154,12 @@ class LearnedPositions2D(nn.Module):
         """Stretch the rows and the columns to another grid."""
         check_grids(grid=grid)
 
-        def stretch(table: Tensor, length: int) -> Tensor:
-            return F.interpolate(table.mT, size=length, mode="linear").mT.contiguous()
+        def stretch(table: nn.Parameter, length: int) -> nn.Parameter:
+            stretched = F.interpolate(table.mT, size=length, mode="linear").mT.contiguous()
+            return nn.Parameter(stretched, table.requires_grad)
 
-        self.rows = nn.Parameter(stretch(self.rows, grid[0]))
-        self.columns = nn.Parameter(stretch(self.columns, grid[1]))
+        self.rows = stretch(self.rows, grid[0])
+        self.columns = stretch(self.columns, grid[1])
 
 
 class SinCosPositions2D(nn.Module):

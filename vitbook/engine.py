@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import ignite.distributed as idist
 import numpy as np
@@ -32,6 +33,7 @@ from vitbook.checkpoint import (
     load_optimizer_tensors,
     optimizer_tensors,
     remove_leftovers,
+    remove_parts,
     save_checkpoint,
     with_prefix,
     without_prefix,
@@ -81,12 +83,13 @@ class TrainConfig:
     seed: int = 0  # of every random number in training
 
     def __post_init__(self):
-        object.__setattr__(self, "betas", tuple(self.betas))  # JSON has lists alone
         for field in fields(self):
             value = getattr(self, field.name)
             if field.name == "betas":
-                if len(value) != 2 or not all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in value):
+                two = isinstance(value, tuple | list) and len(value) == 2
+                if not two or not all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in value):
                     raise ValueError(f"betas must be two numbers, at least 0 and less than 1, got {value}")
+                object.__setattr__(self, "betas", tuple(value))  # JSON has lists alone
                 continue
             number = isinstance(value, int | float if field.type is float else int)
             if not number or isinstance(value, bool) != (field.type is bool):
@@ -132,6 +135,8 @@ def fit(
         raise ValueError(f"{folder} already holds a training: resume it, or name another folder")
     if training.has_checkpoint:
         training.load()
+    if training.writes:
+        remove_parts(training.folder)
 
     engine = Engine(training.take_step)
     engine.logger.disabled = True  # it would announce exceptions that are raised all the same
@@ -144,6 +149,7 @@ def fit(
     engine.add_event_handler(Events.EPOCH_COMPLETED, training.record_epoch)
 
     with ExitStack() as stack:
+        stack.callback(training.leave_modes)  # also where it is interrupted
         if idist.get_rank() == 0 and progress:
             bar = stack.enter_context(tqdm(total=training.total_steps, initial=training.step, unit="step"))
             engine.add_event_handler(Events.ITERATION_COMPLETED, lambda: bar.update())
@@ -152,8 +158,9 @@ def fit(
             board = stack.enter_context(events_in(training.folder / "tensorboard", training.step + 1))
             engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: training.write_log(board))
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.finish_epoch)
-        devices = [training.device] if training.device.type == "cuda" else []
-        stack.enter_context(torch.random.fork_rng(devices))  # the caller's random numbers stay as they are
+        device = training.device
+        devices = [] if device.type == "cpu" else [device]  # the caller's random numbers stay as they are
+        stack.enter_context(torch.random.fork_rng(devices, device_type=device.type))
         if not training.finished:
             engine.load_state_dict(
                 {"iteration": training.step, "epoch_length": training.epoch_steps, "max_epochs": training.config.epochs}
@@ -168,6 +175,8 @@ class Training:
 
     def __init__(self, model: nn.Module, data: Dataset, config: TrainConfig, folder: Path | None):
         self.model, self.data, self.config, self.folder = model, data, config, folder
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
         self.device = next(model.parameters()).device
         self.was_training = model.training
         self.rank, self.processes = idist.get_rank(), idist.get_world_size()
@@ -232,7 +241,7 @@ class Training:
 
     def take_step(self, engine: Engine, batch: None) -> None:
         """Forward, backward, and one step of the optimiser."""
-        torch.manual_seed(folded(self.config.seed, STEP, self.step, self.rank))
+        seed_generators(self.device, folded(self.config.seed, STEP, self.step, self.rank))
         position = self.step % self.epoch_steps
         self.set_patch_dropout()
         images, targets = self.batch(position)
@@ -458,6 +467,8 @@ class Training:
             self.step, self.seconds, self.history = int(facts["step"]), float(facts["seconds"]), list(facts["history"])
             if not 0 < self.step <= self.total_steps:
                 raise ValueError(f"step {self.step} of {self.total_steps}")
+        except torch.OutOfMemoryError:  # a RuntimeError, but no fault of the checkpoint's
+            raise
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError) as error:
             raise ValueError(f"{place} does not hold what a training goes on from: {error!r}") from None
         for path in saved if self.writes else []:
@@ -466,6 +477,9 @@ class Training:
     def leave_best_weights(self) -> None:
         """Give the model the weights to use."""
         self.model.load_state_dict(self.best_weights)
+
+    def leave_modes(self) -> None:
+        """Put back what a training changes of the model beside its weights."""
         self.model.train(self.was_training)
         for embedding in self.embeddings:
             embedding.patch_dropout = 0.0
@@ -492,6 +506,16 @@ def events_in(folder: Path, purge_step: int) -> Iterator[SummaryWriter]:
         raise
 
 
+def seed_generators(device: torch.device, seed: int) -> None:
+    """Start the random numbers of the CPU and of one device; torch.manual_seed would start those of every GPU."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
+    elif device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
+
+
 def folded(*numbers: int) -> int:
     """One seed from several numbers; others give another."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
@@ -505,7 +529,7 @@ def average(mean: nn.Module, model: nn.Module, decay: float) -> None:
         kept.copy_(buffer)
 
 
-def difference(name: str, theirs, mine) -> str:
+def difference(name: str, theirs: Any, mine: Any) -> str:
     """Where two facts differ: "config.epochs is 20 there, 30 here"."""
     if isinstance(theirs, dict) and isinstance(mine, dict):
         for key in theirs | mine:

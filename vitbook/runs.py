@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import ignite.distributed as idist
 import torch
@@ -28,6 +28,7 @@ from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
 RECORDED = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "runs").glob("*.json"))}
 SPLITS = ("train", "validation", "test")
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what it tells each process that it starts; others set some of them
 OF_THE_RUN = ("num_classes", "dropout", "attention_dropout", "drop_path")  # what weights to begin with do not settle
 
 
@@ -64,7 +65,8 @@ def run_of(model: str | None = None, config: Path | None = None, init: str | Non
         if model is not None:
             raise ValueError(f"the weights of init {init!r} have a shape of their own: leave model {model!r} away")
         vit = load_pretrained(init, num_classes=0).model.config
-        return replace(run, model=init.rpartition("/")[2].replace(":", "_"), init=init, vit=vit)
+        name = PureWindowsPath(init).name.replace(":", "_").strip(".")  # it knows both slashes; ".." would lead out
+        return replace(run, model=name or "init", init=init, vit=vit)
     if model is None or model == run.model:
         return run
     if model not in CONFIGS:
@@ -135,9 +137,12 @@ def begin_with(init: str, model: VisionTransformer) -> tuple[Tensor, Tensor]:
 
 
 def load_pictures(run: Run, progress: bool = True) -> Dataset:
-    """A run's pictures."""
+    """A run's pictures. Those of a folder are made square: raises ValueError for another image_size."""
     own = run.dataset not in ("digits", *SOURCES)
-    size = {"image_size": run.vit.image_size[0]} if own else {}
+    height, width = run.vit.image_size
+    if own and height != width:
+        raise ValueError(f"image_size must be a square for a folder's pictures, got {height}×{width}")
+    size = {"image_size": height} if own else {}
     return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **size)
 
 
@@ -311,10 +316,11 @@ def moments(facts: dict) -> tuple[Tensor, Tensor]:
 @contextmanager
 def processes() -> Iterator[None]:
     """Meanwhile, work together with the other processes that `torchrun` has started, if it has."""
-    if "WORLD_SIZE" not in os.environ:
+    if not all(name in os.environ for name in TORCHRUN):
         yield
         return
-    idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
+    nccl = torch.cuda.is_available() and torch.distributed.is_nccl_available()  # Windows has none
+    idist.initialize("nccl" if nccl else "gloo")
     try:
         yield
     finally:

@@ -16,13 +16,16 @@ Batches = Iterable[tuple[Tensor, Tensor]]  # pictures (B, C, H, W) and labels (B
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two groups for an optimiser: matrices, which decay, and all else, which does not.
 
-    The weights of linear maps and convolutions decay; biases, the gains of norms, the class token and embeddings do
-    not: pulling those towards zero only shifts what they offset, scale or mark.
+    The weights of torch's linear maps, convolutions and attention decay; biases, the gains of norms, the class token
+    and embeddings do not: pulling those towards zero only shifts what they offset, scale or mark.
     """
     check_kind(nn.Module, model=model)
     check_numbers(weight_decay=weight_decay)
-    matrices = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-    decaying = {id(module.weight) for module in model.modules() if isinstance(module, matrices)}
+    kinds = (nn.Linear, nn.MultiheadAttention, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+    kinds += (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    layers = [module for module in model.modules() if isinstance(module, kinds)]
+    named = [pair for layer in layers for pair in layer.named_parameters(recurse=False)]
+    decaying = {id(p) for name, p in named if name.endswith("weight")}
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return [
         {"params": [p for p in parameters if id(p) in decaying], "weight_decay": weight_decay},
@@ -57,10 +60,13 @@ def train_epoch(
 ) -> float:
     """Show every batch to the model once, one optimiser step each. Returns the mean loss in nats per picture.
 
-    schedule: stepped after every batch; clip_norm: gradients longer than this are shortened to it;
-    label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016); augment: changes the
-    pictures of each batch, (B, C, H, W) → (B, C, H, W).
+    schedule: stepped after every batch; clip_norm: gradients longer than this are shortened to it, 0 leaves them as
+    they are; label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016); augment:
+    changes the pictures of each batch, (B, C, H, W) → (B, C, H, W). Raises ValueError for a negative clip_norm.
     """
+    check_numbers(clip_norm=clip_norm)
+    if not clip_norm >= 0:
+        raise ValueError(f"clip_norm must be at least 0, got {clip_norm}")
     model.train()
     total, count = 0.0, 0
     for images, labels in on_device_of(model, batches):
@@ -69,7 +75,7 @@ def train_epoch(
         loss = F.cross_entropy(model(images), labels, label_smoothing=label_smoothing)
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+        nn.utils.clip_grad_norm_(model.parameters(), clip_norm or math.inf)
         optimizer.step()
         if schedule is not None:
             schedule.step()

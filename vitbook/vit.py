@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -57,6 +58,8 @@ class ViTConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a probability, 0 to 1, got {getattr(self, name)}")
+        if not 0 <= self.drop_path < 1:
+            raise ValueError(f"drop_path must be at least 0 and less than 1, got {self.drop_path}")
         check_choice("positions", self.positions, POSITIONS)
         check_choice("pool", self.pool, POOLS)
         check_kind(bool, class_token=self.class_token, qkv_bias=self.qkv_bias)
@@ -169,7 +172,7 @@ CONFIGS = {
 }
 
 
-def create_vit(name: str, **changes) -> VisionTransformer:
+def create_vit(name: str, **changes: Any) -> VisionTransformer:
     """A Vision Transformer of a named size, with random weights.
 
     name: a key of `CONFIGS`; changes: fields of `ViTConfig` to set otherwise, such as num_classes=10 or
