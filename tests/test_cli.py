@@ -28,6 +28,7 @@ from vitbook.exercises import EXERCISES
 from vitbook.explorer import explore
 from vitbook.pictures import crop_and_scale, to_tensor
 from vitbook.pretrained import load_pretrained
+from vitbook.sources import SOURCES
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
@@ -219,6 +220,14 @@ def test_summary_counts_parameters(capsys):
     assert "Total params: 632,045,800" in capsys.readouterr().out
 
 
+def test_what_cannot_be_written_in_a_files_encoding_is_replaced(tmp_path):
+    """As where Windows puts what is printed into a file."""
+    narrow = os.environ | dict(PYTHONIOENCODING="cp1252")
+    done = subprocess.run([sys.executable, "-m", "vitbook", "summary", "vit_digits"], env=narrow, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"VisionTransformer" in done.stdout and b"?" in done.stdout
+
+
 def test_datasets_lists_all_that_load(capsys):
     assert main(["datasets"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
@@ -268,25 +277,46 @@ def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
 def test_recipes_are_runs(capsys):
     main(["recipes"])
     listed = capsys.readouterr().out
-    assert list(runs.RECIPES) == ["cifar10_gpu", "cifar10_hour", "cifar10_quick"]
+    assert list(runs.RECIPES) == [
+        "cifar100",
+        "cifar10_gpu",
+        "cifar10_hour",
+        "cifar10_quick",
+        "fashion_mnist",
+        "tiny_imagenet",
+    ]
+    assert {read.dataset for read in map(runs.read_run, runs.RECIPES.values())} == set(SMALL_SETS)
     for name, path in runs.RECIPES.items():
         assert name in listed
         run = runs.run_of(config=Path(name))
         assert json.loads(json.dumps(asdict(run), default=str)) == json.loads(path.read_text())
-        assert run.dataset == "cifar10" and run.folder == Path("runs") / name and run.data_dir is None
+        assert name.startswith(run.dataset) and run.folder == Path("runs") / name and run.data_dir is None
 
 
 @pytest.mark.parametrize("name", runs.RECIPES)
 def test_a_recipe_trains(name, tmp_path):
     """A dry run on a few pictures in the layout of the data set: some steps, a checkpoint, a test."""
-    unpack(SMALL_SETS["cifar10"], tmp_path / "data" / "cifar-10-batches-bin")
     recipe = runs.run_of(config=Path(name))
-    train = replace(recipe.train, epochs=1, batch_size=8, compile=False)
+    small = SMALL_SETS[recipe.dataset]
+    unpack(small, tmp_path / "data" / SOURCES[recipe.dataset].folder)
+    train = replace(recipe.train, epochs=1, batch_size=4, compile=False)
     run = replace(recipe, train=train, data_dir=tmp_path / "data", folder=tmp_path / "run", validation=0.2)
     records = runs.train_run(run, progress=False)
     assert records[0]["step"] >= 2
-    assert records[0]["train_loss"] == pytest.approx(math.log(10), abs=1.5)
+    assert records[0]["train_loss"] == pytest.approx(math.log(len(small.class_names)), abs=1.5)
+    facts = runs.load_trained(tmp_path / "run")[1]
+    assert tuple(facts["class_names"]) == small.class_names
     assert 0 <= runs.evaluate_run(tmp_path / "run").accuracy <= 1
+
+
+def test_the_model_for_the_digits_is_not_recommended_for_other_pictures(tmp_path, capsys):
+    unpack(SMALL_SETS["cifar100"], tmp_path / "data" / SOURCES["cifar100"].folder)
+    options = ["train", "--epochs", "1", "--batch-size", "8", "--validation", "0", "--no-progress"]
+    own = ["--folder", str(tmp_path / "run"), "--dataset", "cifar100", "--data-dir", str(tmp_path / "data")]
+    assert main([*options, *own]) == 0
+    assert "vit_digits is made for the digits; for cifar100 there is --config cifar100\n" in capsys.readouterr().out
+    assert main([*options, "--folder", str(tmp_path / "digits")]) == 0
+    assert "made for" not in capsys.readouterr().out
 
 
 def test_a_named_model_brings_its_shape():
@@ -331,6 +361,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
         ("train --model vit_b16", 2, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
         ("train --config nowhere.json", 2, "No such file or directory: nowhere.json"),
         ("train --config {broken}", 2, "describes no run"),
+        ("train --dataset {empty} --image-size 8 16", 1, "must be a square for a folder's pictures, got 8×16"),
         ("train --dataset cifar11", 1, "unknown data set 'cifar11', did you mean 'cifar10'?"),
         ("train --model vit_b_16", 1, "image 8×8 is not divisible by patch size 16"),
         ("train --dataset cifar10 --data-dir {empty}", 1, "cifar10"),
@@ -438,6 +469,30 @@ def test_torchruns_processes_work_together(tmp_path):
         assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)
 
 
+@pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK", "WORLD_SIZE"])
+def test_who_was_not_started_by_torchrun_works_alone(monkeypatch, missing):
+    """WORLD_SIZE alone is set by some clusters and containers."""
+    for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE"} - {missing}:
+        monkeypatch.setenv(name, "0")
+    monkeypatch.delenv(missing, raising=False)
+    monkeypatch.setattr(runs.idist, "initialize", None)
+    with runs.processes():
+        pass
+
+
+@pytest.mark.parametrize(("gpu", "nccl", "backend"), [(0, 0, "gloo"), (0, 1, "gloo"), (1, 0, "gloo"), (1, 1, "nccl")])
+def test_processes_talk_through_what_torch_has(monkeypatch, gpu, nccl, backend):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
+        monkeypatch.setenv(name, "0")
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(gpu))
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: bool(nccl))
+    monkeypatch.setattr(runs.idist, "initialize", asked.append)
+    monkeypatch.setattr(runs.idist, "finalize", lambda: None)
+    with runs.processes():
+        assert asked == [backend]
+
+
 # Weights of others
 
 
@@ -467,6 +522,23 @@ def test_train_begins_with_the_weights_of_others(tmp_path, weights_file, capsys)
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--resume"]) == 0
     assert main(["evaluate", str(folder)]) == 0
     assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("init", "model"),
+    [
+        ("runs/vit_digits/", "vit_digits"),
+        ("runs/small/best.json", "best.json"),
+        ("C:\\Users\\me\\best.json", "best.json"),
+        ("..\\weights\\big.pth", "big.pth"),
+        ("../..", "init"),
+        ("timm:vit_tiny_patch16_224", "timm_vit_tiny_patch16_224"),
+    ],
+)
+def test_a_run_is_named_after_the_weights_it_begins_with(monkeypatch, weights_file, init, model):
+    pretrained = load_pretrained(weights_file)
+    monkeypatch.setattr(runs, "load_pretrained", lambda *_, **__: pretrained)
+    assert runs.run_of(init=init).place == Path("runs") / model
 
 
 def test_train_changes_the_weights_that_it_began_with(tmp_path, weights_file):

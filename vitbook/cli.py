@@ -49,6 +49,10 @@ class Train:
         for name, value in records[-1].items():
             print(f"{name.replace('_', ' '):<20} {value:.6g}")
         print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        recipes = [name for name, path in runs.RECIPES.items() if runs.read_run(path).dataset == self.run.dataset]
+        if recipes and self.run.model == runs.Run.model:
+            better = " or ".join(f"--config {name}" for name in recipes)
+            print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
 
 
 @dataclass(frozen=True)
@@ -216,6 +220,8 @@ def one_line(message: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
     try:
         parse(sys.argv[1:] if arguments is None else arguments)()
         return 0
