@@ -1,5 +1,6 @@
 """The reference is complete, its docstrings say shapes, and its links point to where things are defined."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -73,6 +74,20 @@ def test_every_function_and_class_has_a_docstring() -> None:
         and symbol.name not in TOLD_BY_THEIR_CLASS
         and not symbol.name.endswith(".forward")  # its class says what it does
     ]
+    assert not bare
+
+
+def test_every_argument_and_result_has_a_type() -> None:
+    """But for the variants of mistakes, which chapter 19 shows as they would be written in a hurry."""
+    bare = []
+    for path in sorted((ROOT / "vitbook").glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            given = function.args
+            every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            untyped = [one.arg for one in every if one and not one.annotation and one.arg not in ("self", "cls")]
+            if path.stem != "mistakes" and not function.name.startswith("__") and untyped:
+                bare.append(f"{path.stem}.{function.name}: {', '.join(untyped)}")
     assert not bare
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitbook.augment import mixup, random_affine
+from vitbook.augment import mixup, random_affine, warp
 
 
 def batch() -> torch.Tensor:
@@ -104,6 +104,11 @@ def test_places_are_exact_in_half_precision(dtype):
     expected = random_affine(images.float()).to(dtype)
     torch.manual_seed(1)
     assert torch.equal(random_affine(images), expected)
+
+
+def test_a_map_may_lie_on_any_device():
+    images = torch.rand(2, 3, 9, 14, device="meta")
+    assert warp(images, torch.rand(2, 2, 3, device="meta"), "zeros").device == images.device
 
 
 def test_mixup_wants_a_target_for_each_picture():

@@ -5,6 +5,7 @@ import linecache
 import numpy as np
 import pytest
 import torch
+from on_a_gpu import OnAGpu
 from torch import nn
 
 from vitbook import mistakes as wrong
@@ -72,6 +73,16 @@ def test_a_right_attempt_passes_however_it_is_written(attempt):
 )
 def test_numbers_may_come_in_any_form(attempt):
     assert said(ROWS, attempt) == RIGHT
+
+
+def test_numbers_may_come_from_a_device_without_float64(monkeypatch):
+    def as_tensor(value, *arguments, made=torch.as_tensor, **settings):
+        if isinstance(value, OnAGpu):
+            raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+        return made(value, *arguments, **settings)
+
+    monkeypatch.setattr(torch, "as_tensor", as_tensor)
+    assert said(ROWS, lambda x: x.float().as_subclass(OnAGpu).sum(dim=-1)) == RIGHT
 
 
 class Summed(nn.Module):
@@ -264,6 +275,8 @@ def test_a_prediction_that_is_no_number_is_named(number):
         (7_087_873, "7,087,873 is too large"),
         (7_087_872.4, "7,087,872.4 is too large"),
         (7_087_872, RIGHT),
+        pytest.param(10**400, "inf is too large", id="beyond all floats"),
+        pytest.param(-(10**400), "-inf is too small", id="below all floats"),
     ],
 )
 def test_a_count_is_right_to_the_last_one(count, verdict):

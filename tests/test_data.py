@@ -1,12 +1,15 @@
 """The data at hand: shapes, ranges, splits, statistics, and the order in which it is seen."""
 
+from dataclasses import replace
+
 import numpy as np
 import properties as check
 import pytest
 import torch
+from on_a_gpu import OnAGpu
 from sklearn.datasets import load_digits
 
-from vitbook.data import PHOTOGRAPHS, digits, normalise, photograph
+from vitbook.data import PHOTOGRAPHS, Dataset, Split, digits, normalise, photograph
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,24 @@ def test_normalised_training_pictures_have_mean_0_and_deviation_1(data):
     assert images.dtype == torch.float32
     torch.testing.assert_close(images.mean(), torch.tensor(0.0), rtol=0, atol=1e-5)
     torch.testing.assert_close(images.std(correction=0), torch.tensor(1.0), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", [0, 200])
+def test_a_channel_of_one_level_becomes_0(level):
+    images = torch.randint(256, (4, 3, 5, 6), dtype=torch.uint8)
+    images[:, 1] = level
+    data = Dataset("red and blue", Split(images, torch.zeros(4, dtype=torch.int64)), None, ("one",))
+    assert data.std[1] == 1 and data.std[0] < 1
+    assert data.normalise(images).isfinite().all() and not data.normalise(images)[:, 1].any()
+
+
+def test_a_data_set_may_lie_on_a_gpu(data):
+    train = Split(data.train.images.as_subclass(OnAGpu), data.train.labels.as_subclass(OnAGpu))
+    there, here = (one.with_validation(0.25) for one in (replace(data, train=train), data))
+    for ours, theirs in ((here.train, there.train), (here.validation, there.validation)):
+        assert isinstance(theirs.images, OnAGpu) and torch.equal(theirs.images.cpu(), ours.images)
+        assert isinstance(theirs.labels, OnAGpu) and torch.equal(theirs.labels.cpu(), ours.labels)
+    assert torch.equal(there.mean, here.mean) and torch.equal(there.std, here.std)
 
 
 def test_each_channel_is_normalised_by_its_own_numbers():

@@ -262,6 +262,17 @@ def test_a_model_that_does_not_run_is_asked_no_more(capsys):
     assert said.count("the model does not run") == len(diagnosis.QUESTIONS) - 1
 
 
+def test_what_ails_a_model_is_not_that_its_device_has_no_float64():
+    class OnMps(nn.Linear):
+        def to(self, dtype):
+            if dtype == torch.float64:
+                raise TypeError("Cannot convert a MPS Tensor to float64 dtype")
+            return super().to(dtype)
+
+    (finding,) = (f for f in examine(OnMps(3, K), SHAPE, K) if f.result == "FAILED")
+    assert finding.details.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+
+
 def test_more_than_scores_returned_is_said():
     class Two(nn.Module):
         def forward(self, images):

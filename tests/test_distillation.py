@@ -378,6 +378,12 @@ def test_what_does_not_fit_is_named(loss, arguments, message):
         loss(*arguments)
 
 
+@pytest.mark.parametrize("loss", EVERY_LOSS.values(), ids=EVERY_LOSS)
+def test_elsewhere_than_on_the_cpu_labels_are_not_read(loss):
+    """A tensor on "meta" has no values, and those on a GPU would have to be waited for."""
+    assert loss(*(x.to("meta") for x in (SCORES, LABELS, SCORES))).shape == ()
+
+
 @pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf])
 def test_temperatures_are_positive(temperature):
     with pytest.raises(ValueError, match=f"temperature must be a number above 0, got {temperature}"):

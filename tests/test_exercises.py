@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vitbook.checker import KINDS, LEVELS, NOT_ATTEMPTED, RIGHT, Wrong, parts, told
-from vitbook.exercises import EXERCISES, check, some_mask
+from vitbook.exercises import EXERCISES, check, some_mask, some_order
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
 NUMBERS = [name for name in EXERCISES if name not in FUNCTIONS]
@@ -102,6 +102,15 @@ def test_inputs_are_fresh_float64_of_different_sizes(name):
     for first, second in zip(one[0], other[0], strict=True):
         assert first.dtype == torch.float64 or not first.is_floating_point()
         assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("length", [3, 6, 7, 8])
+def test_some_order_moves_every_token_and_does_not_undo_itself(length):
+    places = torch.arange(length)
+    for seed in range(100):
+        order = some_order(torch.Generator().manual_seed(seed), length)
+        assert torch.equal(order.sort().values, places)
+        assert not (order == places).any() and not (order[order] == places).any()
 
 
 def test_some_mask_shows_and_hides_something_in_every_row_and_column():

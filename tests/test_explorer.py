@@ -222,6 +222,17 @@ def test_what_does_not_fit_is_named(changes, message):
         explore(**dict(model=small_vit(), images=pictures(), prepare=prepare) | changes)
 
 
+@pytest.mark.parametrize(
+    ("weight", "what"), [(torch.nan, "scores"), (torch.inf, "scores"), (1e36, "gradient-weighted attention")]
+)
+def test_a_head_whose_numbers_are_not_finite_is_refused(weight, what):
+    """1e36 leaves the scores finite, and not the product of two blocks' gradients."""
+    model = small_vit()
+    model.head.weight.data *= weight
+    with pytest.raises(ValueError, match=f"some of this model's {what} are not finite"):
+        explore(model, pictures(), prepare)
+
+
 def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     made = explore(small_vit(), pictures(), prepare)
     made.save(tmp_path / "page.html")

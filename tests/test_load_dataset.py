@@ -73,6 +73,13 @@ def test_mirrors_named_are_tried_first(near, name):
 
 
 @EACH_SET
+def test_mirrors_are_a_list(near, name):
+    with pytest.raises(TypeError, match=f"mirrors must be a list of addresses, got the one address '{near('slow')}'"):
+        load_dataset(name, mirrors=near("slow"), progress=False)
+    assert near.asked == []
+
+
+@EACH_SET
 @pytest.mark.parametrize("below", ["", "name"])
 def test_packed_files_that_are_here_are_read_where_they_lie(far, tmp_path, name, below):
     folder = tmp_path / "my data" / (name if below else "")

@@ -168,6 +168,13 @@ def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
     assert first.get_linestyle() != second.get_linestyle() and first.get_marker() != second.get_marker()
 
 
+def test_however_many_groups_there_are_each_is_drawn():
+    ax = plotting.show_spread({name: [[1, 2], [3]] for name in "abcde"}, x=[1, 2], xlabel="", ylabel="")
+    drawn(ax)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == list("abcde")
+    assert len({(line.get_color(), line.get_linestyle()) for line, _, _ in ax.containers}) == 5
+
+
 def test_the_confusion_matrix_shows_counts_coloured_by_their_share_of_the_row():
     ax = plotting.show_confusion(COUNTS, ["cat", "dog", "owl"])
     drawn(ax)
@@ -224,6 +231,12 @@ def test_each_head_is_a_point_over_its_block():
     assert ax.lines[0].get_ydata() == [0.5, 0.5]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours", "theirs", "uniform"]
     assert len({points.get_paths()[0].vertices.shape for points in ax.collections}) == 2, "told apart in grey too"
+
+
+def test_however_many_lines_there_are_each_is_drawn():
+    ax = plotting.show_heads({"ours": torch.rand(4, 3)}, ylabel="", lines=dict(zip("abcd", range(4), strict=True)))
+    drawn(ax)
+    assert [line.get_ydata()[0] for line in ax.lines] == [0, 1, 2, 3]
 
 
 PICTURES = dict(pictures=[PICTURE] * 3), dict(pictures=[PICTURE] * 4, titles=["a"], columns=2)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from on_a_gpu import OnAGpu
 from PIL import Image
 from torch.testing import assert_close
 
@@ -71,6 +72,7 @@ def test_a_picture_may_be_a_tensor_or_a_pillow_image_of_any_mode():
     expected = preprocessing(PORTRAIT)
     assert expected.shape == (1, 3, 32, 32) and expected.dtype == torch.float32
     assert torch.equal(preprocessing(pil(PORTRAIT)), expected)
+    assert torch.equal(preprocessing(PORTRAIT.as_subclass(OnAGpu)), expected)
     assert torch.equal(preprocessing(pil(PORTRAIT).convert("RGBA")), expected)
     assert preprocessing(pil(PORTRAIT).convert("L")).shape == (1, 3, 32, 32)
 
@@ -94,7 +96,11 @@ def test_every_setting_has_an_effect():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(mean=(0.5, 0.5)), "mean and std must be 1 or 3 numbers"),
+        (dict(mean=(0.5, 0.5)), "mean and std must be 1 or 3 finite numbers"),
+        (dict(mean=(0.5, np.nan, 0.5)), r"got \(0.5, nan, 0.5\)"),
+        (dict(mean=(0.5, 0.5, -np.inf)), r"got \(0.5, 0.5, -inf\)"),
+        (dict(std=(0.5, np.nan, 0.5)), r"and \(0.5, nan, 0.5\)"),
+        (dict(std=(0.5, np.inf, 0.5)), r"and \(0.5, inf, 0.5\)"),
         (dict(std=(0.5, 0.5, 0.0)), "std above 0, got"),
         (dict(crop=1.5), "crop must be None or a share, above 0 and at most 1, got 1.5"),
         (dict(crop=0), "got 0"),
@@ -112,6 +118,14 @@ def test_other_tensors_are_named(picture):
         ValueError, match=r"must be a PIL image or uint8 \(3, H, W\) with at least one pixel, got torch"
     ):
         Preprocessing(image_size=(32, 32), **STYLES["timm"])(picture)
+
+
+@pytest.mark.parametrize("size", [(1, 5000), (5000, 1)])
+def test_a_line_that_would_first_become_a_huge_picture_is_refused(size):
+    strip = Image.new("RGB", size)
+    with pytest.raises(ValueError, match="would first be scaled to .*1,280,000.*: expected at most 100,000,000 pixels"):
+        Preprocessing(image_size=(224, 224), **STYLES["torchvision"])(strip)
+    assert Preprocessing(image_size=(224, 224), **STYLES["vitbook"])(strip).shape == (1, 3, 224, 224)
 
 
 @pytest.mark.parametrize("crop", [None, 0.5, 1.0])

@@ -148,6 +148,12 @@ def test_other_kinds_of_files_are_named(tmp_path):
         ({"a": 3.0}, "a: expected a tensor of floating-point numbers, got float"),
         ({"a": np.ones(3, int)}, "a: expected a tensor of floating-point numbers, got int64"),
         ({"a": np.ones(3, "V2")}, "a: expected a tensor of floating-point numbers, got .V2"),
+        ({"a": np.ones(3, ">f4")}, "a: expected a tensor of floating-point numbers, got >f4"),
+        pytest.param(
+            {"a": np.ones(3, np.longdouble)},
+            "a: expected a tensor of floating-point numbers, got float",
+            marks=pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="no longer numbers here"),
+        ),
         ({"model": {"a": {}}}, "a: expected a tensor of floating-point numbers, got dict"),
         ({3: torch.ones(2)}, "3: expected a name and a tensor with all of its numbers, got torch.strided"),
         ({"a": torch.ones(2).to_sparse()}, "'a': expected a name and a tensor .*, got torch.sparse_coo"),

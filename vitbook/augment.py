@@ -53,7 +53,7 @@ def warp(images: Tensor, matrices: Tensor, outside: str) -> Tensor:
     if not len(images):
         return images.clone()
     ratio = images.shape[2] / images.shape[3]  # the view is 2 wide and 2 high, whatever the picture
-    view = matrices * torch.tensor([[1, ratio, 2], [1 / ratio, 1, 2]])
+    view = matrices * torch.tensor([[1, ratio, 2], [1 / ratio, 1, 2]], device=matrices.device)
     wide = images.to(torch.promote_types(images.dtype, torch.float32))  # in half precision places would be coarse
     grid = F.affine_grid(view.to(wide), list(images.shape), align_corners=False)
     return F.grid_sample(wide, grid, padding_mode=outside, align_corners=False).to(images.dtype)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ class Exercise:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
 
 
-def judge(exercise: Exercise, attempt) -> str:
+def judge(exercise: Exercise, attempt: Any) -> str:
     """What there is to say about an attempt: `RIGHT`, `NOT_ATTEMPTED`, or some lines that begin with "not yet"."""
     if attempt is None or attempt is ...:
         return NOT_ATTEMPTED
@@ -99,12 +100,14 @@ def judge(exercise: Exercise, attempt) -> str:
     return laid_out([*lines, *(places(suspects) or [f"Hint: {exercise.hint}"])])
 
 
-def judge_number(exercise: Exercise, attempt) -> str:
+def judge_number(exercise: Exercise, attempt: Any) -> str:
     """What there is to say about a predicted number, without giving the answer away."""
     try:
         got = float(attempt)
     except (TypeError, ValueError, RuntimeError):
         return f"not yet: expected a number, got {describe(attempt)}."
+    except OverflowError:  # a whole number beyond all floats
+        got = math.inf if attempt > 0 else -math.inf
 
     def is_(number: float) -> bool:
         return math.isclose(got, number, rel_tol=1e-3 if isinstance(number, float) else 0.0)
@@ -138,7 +141,7 @@ def judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -
 # Running attempts
 
 
-def outcome(function: Callable, arguments: tuple):
+def outcome(function: Callable, arguments: tuple) -> Any:
     """What a function returns, or the exception that it raises. It may change what it is given."""
     try:
         return function(*deepcopy(arguments))
@@ -178,7 +181,7 @@ def is_stub(function: Callable) -> bool:
     return code is None or all(instruction.opname in nothing for instruction in dis.get_instructions(code))
 
 
-def is_to_do(value) -> bool:
+def is_to_do(value: Any) -> bool:
     """Whether an outcome says that something is still to be written."""
     return isinstance(value, NotImplementedError) and not str(value)
 
@@ -186,7 +189,7 @@ def is_to_do(value) -> bool:
 # Comparing
 
 
-def same(got, expected, tolerance: float) -> bool:
+def same(got: Any, expected: Any, tolerance: float) -> bool:
     """Whether two outcomes are the same: numbers and shape, to the tolerance, or the very same error."""
     if isinstance(got, Exception) or isinstance(expected, Exception):
         return type(got) is type(expected) and str(got) == str(expected)
@@ -200,21 +203,22 @@ def same(got, expected, tolerance: float) -> bool:
     return torch.allclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def as_tensor(value) -> Tensor | None:
+def as_tensor(value: Any) -> Tensor | None:
     """Numbers of any kind as a float64 tensor, None for what is no array of numbers."""
     if value is None:
         return None
     try:
-        return torch.as_tensor(value, dtype=torch.float64).detach().cpu()
+        value = value.detach().cpu() if isinstance(value, Tensor) else value  # some devices have no float64
+        return torch.as_tensor(value, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         return None
 
 
-def is_boolean(value) -> bool:
+def is_boolean(value: Any) -> bool:
     return str(getattr(value, "dtype", "")) in ("torch.bool", "bool")
 
 
-def size(value) -> int:
+def size(value: Any) -> int:
     tensor = as_tensor(value)
     return 0 if tensor is None else tensor.numel()
 
@@ -269,7 +273,7 @@ def places(suspects: list[Wrong]) -> list[str]:
     return list(dict.fromkeys(f"Read chapters/{MISTAKES[wrong.__name__].where}" for wrong in made))
 
 
-def difference(got, expected) -> list[str]:
+def difference(got: Any, expected: Any) -> list[str]:
     """What was expected and what came, where they differ most."""
     if isinstance(got, Exception):
         return ["Your code stops with an error:", *stopped(got)]
@@ -352,7 +356,7 @@ def installed(filename: str) -> bool:
     return filename.startswith((*places, "<frozen", "<__"))
 
 
-def describe(value) -> str:
+def describe(value: Any) -> str:
     """A tensor's shape, a module's name, anything else as it prints."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"

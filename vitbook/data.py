@@ -37,7 +37,7 @@ class Split:
     def select(self, chosen: np.ndarray) -> "Split":
         """The pictures for which `chosen`, bool (N,), is True."""
         index = torch.from_numpy(np.flatnonzero(chosen))
-        return Split(self.images.index_select(0, index), self.labels.index_select(0, index))
+        return Split(self.images[index], self.labels[index])
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,16 @@ class Dataset:
 
     @property
     def std(self) -> Tensor:
-        """Standard deviation of each channel, likewise. (C,)"""
+        """Standard deviation of each channel, likewise; 1 where a channel has one level alone. (C,)"""
         return self.moments[1]
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation, counted once. (C,), (C,)"""
-        return self.given_moments or mean_and_std(self.train.images)
+        if self.given_moments:
+            return self.given_moments
+        mean, std = mean_and_std(self.train.images)
+        return mean, torch.where(std > 0, std, 1.0)  # of one level alone there is nothing to scale
 
     def with_validation(self, fraction: float, seed: int = 0) -> "Dataset":
         """The same data set with a share of every class of its training pictures set apart; `seed` says which.
@@ -111,7 +114,7 @@ class Dataset:
 
 
 def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, in units of white = 1. uint8 (N, C, H, W) → (C,), (C,).
+    """Mean and standard deviation of each channel, in units of white = 1. uint8 (N, C, H, W) → (C,), (C,), on the CPU.
 
     How often each of the 256 levels occurs says it all: an exact count, and no picture is turned into floating point.
     """
@@ -121,6 +124,7 @@ def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"images must be uint8, 0 to 255, and at least one pixel, got {got}")
     level = torch.arange(256, dtype=torch.float64) / 255
     counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(dim=1)])
+    counts = counts.cpu()
     share = counts.double() / counts.sum(dim=1, keepdim=True)  # (C, 256)
     mean = share @ level
     variance = (share * (level - mean[:, None]) ** 2).sum(dim=1)
@@ -130,7 +134,8 @@ def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """(x/255 − mean) / std for each channel. uint8 (B, C, H, W), (C,), (C,) → float32 (B, C, H, W).
 
-    Raises ValueError for pictures that are not uint8 or have another number of channels.
+    std has to lie above 0, which is not checked. Raises ValueError for pictures that are not uint8 or have another
+    number of channels.
     """
     check_tensors(images=images)
     check_floats(mean=mean, std=std)
@@ -155,7 +160,7 @@ def split_at_random(split: Split, fraction: float, seed: int, class_names: Seque
     if not 0 < fraction < 1:
         raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
     random = np.random.RandomState(seed)  # numpy promises that its numbers never change
-    labels = split.labels.numpy()
+    labels = split.labels.cpu().numpy()
     apart = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))

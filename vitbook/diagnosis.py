@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -138,20 +139,20 @@ class Case:
 
 
 def runs_on(model: nn.Module, image_shape: tuple[int, ...], num_classes: int) -> tuple[torch.dtype, int, str]:
-    """A dtype and a size of batch that the model takes, float64 if it can; if none, 0 and what it says instead."""
-    said = ""
+    """A dtype and a size of batch that the model takes, float64 if it can; if none, 0 and what it says in float32."""
+    said: dict[torch.dtype, str] = {}
     device = device_of(model)
     for dtype, batch in itertools.product((torch.float64, torch.float32), (3, 2, 4, 5, 8, 16, 32, 64, 1)):
         try:
             scores = deepcopy(model).to(dtype).eval()(torch.randn(batch, *image_shape, dtype=dtype).to(device))
         except Exception as error:
-            said = said or f"{type(error).__name__}: {error}"
+            said.setdefault(dtype, f"{type(error).__name__}: {error}")
             continue
         if isinstance(scores, Tensor) and scores.shape == (batch, num_classes):
             return dtype, batch, ""
         found = tuple(scores.shape) if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
-        said = said or f"scores should have the shape {(batch, num_classes)}, got {found}"
-    return torch.float32, 0, said
+        said.setdefault(dtype, f"scores should have the shape {(batch, num_classes)}, got {found}")
+    return torch.float32, 0, said[torch.float32]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -199,7 +200,7 @@ def ask(question: Question, case: Case) -> Finding:
     return Finding(name, question.about, result, details, suspect, where)
 
 
-def attempt(run: Callable[[], object]):
+def attempt(run: Callable[[], Any]) -> Any:
     """What `run` returns; an error of the model's is a failed assertion."""
     try:
         return run()
@@ -549,7 +550,7 @@ def _first_tokens(model: nn.Module, images: Tensor) -> Tensor | None:
     tokens: list[Tensor] = []
     maps: list[Tensor] = []
 
-    def keep(module: nn.Module, inputs: tuple, output) -> None:
+    def keep(module: nn.Module, inputs: tuple, output: Any) -> None:
         if isinstance(output, Tensor) and output.requires_grad and output.ndim in (3, 4) and module is not model:
             (tokens if output.ndim == 3 else maps).append(output)
 

@@ -37,7 +37,7 @@ def fetch(name: str, sha256: str, mirrors: Sequence[str], folder: Path | None = 
     only when it is whole and verified; one that is there and is not is replaced.
 
     Raises ConnectionError where no mirror has the file whole, with what each of them said and what to put where by
-    hand; OSError, with the path, where the file cannot be written.
+    hand; OSError, with the path, where the file cannot be written; TypeError for a single address as mirrors.
     """
     folder = Path(folder or cache_dir())
     target = folder / name
@@ -95,6 +95,8 @@ def download(
 
     failures: what went wrong before; hint: what else can be done by hand. The errors are those of `fetch`.
     """
+    if letters := [mirror for mirror in mirrors if len(mirror) == 1]:
+        raise TypeError(f"mirrors must be a list of addresses, got the one address {''.join(letters)!r}")
     target = folder / name
     addresses = [f"{mirror.rstrip('/')}/{name}" for mirror in (*own_mirrors(), *mirrors)]
     for address in addresses:
@@ -155,7 +157,7 @@ def stream(address: str, target: str, _: None, progress: bool, patient: bool, sh
     verify(Path(target), sha256, size)
 
 
-def reason(error) -> str:
+def reason(error: Exception) -> str:
     """A failure in a line: the innermost of the errors that requests and urllib3 wrap around each other."""
     while isinstance(error, Exception) and error.args:
         error = getattr(error, "reason", None) or error.args[0]

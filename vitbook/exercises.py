@@ -8,12 +8,14 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import chain, combinations
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from einops import rearrange
 from torch import Tensor, nn
 
-from vitbook import (  # noqa: F401  # noqa: F401
+from vitbook import (
     attention_maps,
     embedding,
     encoder,
@@ -21,7 +23,6 @@ from vitbook import (  # noqa: F401  # noqa: F401
     multihead,
     patches,
     self_attention,
-    training,
     transformer,
     vit,
 )
@@ -34,7 +35,7 @@ from vitbook.heads import neighbour_votes, soft_argmax
 from vitbook.names import unknown
 
 
-def check(name: str, attempt) -> None:
+def check(name: str, attempt: Any) -> None:
     """Say whether the attempt at exercise `name` is right, and if not, where it differs and what mistake it looks like.
 
     attempt: a function, or a number; None, or a function in which nothing is written yet, is not attempted. An error
@@ -51,6 +52,12 @@ def check(name: str, attempt) -> None:
 def normal(generator: torch.Generator, *shape: int) -> Tensor:
     """Standard normal float64 numbers of the given shape, fresh from `generator`."""
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def some_order(generator: torch.Generator, length: int) -> Tensor:
+    """A random order (T,) of three tokens or more that undoes neither itself nor any token's move: one great cycle."""
+    cycle = torch.randperm(length, generator=generator)
+    return torch.empty_like(cycle).index_put((cycle,), cycle.roll(1))
 
 
 def some_mask(generator: torch.Generator, queries: int, keys: int) -> Tensor:
@@ -248,14 +255,14 @@ def some_distillation(generator: torch.Generator, batch: int, num_classes: int) 
     return scores, torch.randint(num_classes, (batch,), generator=generator), teacher_scores
 
 
-def weakened_distillation(divisor: float, *given) -> Tensor:
+def weakened_distillation(divisor: float, *given: Any) -> Tensor:
     """The soft loss with its divergence divided by a number that does not belong there."""
     *tensors, share = given
     label, teacher = (soft_distillation_loss(*tensors, extreme) for extreme in (0.0, 1.0))
     return (1 - share) * label + share * teacher / divisor
 
 
-def gradient_of_soft_distillation(scores: Tensor, *others) -> Tensor:
+def gradient_of_soft_distillation(scores: Tensor, *others: Any) -> Tensor:
     """∂ `soft_distillation_loss` / ∂ scores. (B, K)."""
     scores = scores.requires_grad_()
     return torch.autograd.grad(soft_distillation_loss(scores, *others), scores)[0]
@@ -511,20 +518,20 @@ EXERCISES: dict[str, Exercise] = {
         },
     ),
     "multihead.qkv_order": Exercise(
-        lambda weight, num_heads: multihead.rearrange(weight, "(h three d) D -> (three h d) D", three=3, h=num_heads),
+        lambda weight, num_heads: rearrange(weight, "(h three d) D -> (three h d) D", three=3, h=num_heads),
         "the rows are (head, which of the three, column); exchange the first two of these and keep the third.",
         lambda g: [(normal(g, 24, 8), 2), (normal(g, 36, 12), 3), (normal(g, 30, 10), 5)],
         level="hard",
         mistakes={
             "Your rows are where they were.": lambda weight, num_heads: weight,
             "You go the wrong way: theirs is (head, which of the three, column), and you take it for ours.": (
-                lambda weight, h: multihead.rearrange(weight, "(three h d) D -> (h three d) D", three=3, h=h)
+                lambda weight, h: rearrange(weight, "(three h d) D -> (h three d) D", three=3, h=h)
             ),
             "You take theirs for (head, column, which of the three); the three stand in the middle.": (
-                lambda weight, h: multihead.rearrange(weight, "(h d three) D -> (three h d) D", three=3, h=h)
+                lambda weight, h: rearrange(weight, "(h d three) D -> (three h d) D", three=3, h=h)
             ),
             "Your rows end up as (which of the three, column, head); ours are (which of the three, head, column).": (
-                lambda weight, h: multihead.rearrange(weight, "(h three d) D -> (three d h) D", three=3, h=h)
+                lambda weight, h: rearrange(weight, "(h three d) D -> (three d h) D", three=3, h=h)
             ),
         },
     ),
@@ -610,10 +617,10 @@ EXERCISES: dict[str, Exercise] = {
         )
         | {
             "Your patches run down the columns of the grid: they are counted along the rows.": (
-                lambda x, p: patches.rearrange(x, "b c (h p) (w q) -> b (w h) (c p q)", p=p, q=p)
+                lambda x, p: rearrange(x, "b c (h p) (w q) -> b (w h) (c p q)", p=p, q=p)
             ),
             "Inside a patch, your pixel rows and columns have changed places.": (
-                lambda x, p: patches.rearrange(x, "b c (h p) (w q) -> b (h w) (c q p)", p=p, q=p)
+                lambda x, p: rearrange(x, "b c (h p) (w q) -> b (h w) (c q p)", p=p, q=p)
             ),
             "You exchange no axes: reshape into six, permute, then join.": (
                 lambda x, p: x.reshape(len(x), x.shape[1], x.shape[2] // p, p, x.shape[3] // p, p)
@@ -631,19 +638,19 @@ EXERCISES: dict[str, Exercise] = {
         },
     ),
     "patches.kernel": Exercise(
-        lambda weight, patch_size: patches.rearrange(weight, "D (p q c) -> D c p q", p=patch_size, q=patch_size),
+        lambda weight, patch_size: rearrange(weight, "D (p q c) -> D c p q", p=patch_size, q=patch_size),
         "the columns run over row, column, channel: cut them so, then move the channel to the front.",
         lambda g: [(normal(g, 5, 48), 4), (normal(g, 4, 18), 3), (normal(g, 3, 8), 2)],
         level="hard",
         mistakes={
             "You cut the columns into (c p q) at once: theirs are (p q c), and only then may the channel move.": (
-                lambda weight, p: patches.rearrange(weight, "D (c p q) -> D c p q", p=p, q=p)
+                lambda weight, p: rearrange(weight, "D (c p q) -> D c p q", p=p, q=p)
             ),
             "Pixel rows and columns have changed places.": (
-                lambda weight, p: patches.rearrange(weight, "D (p q c) -> D c q p", p=p, q=p)
+                lambda weight, p: rearrange(weight, "D (p q c) -> D c q p", p=p, q=p)
             ),
             "The channel is still the last axis: a convolution's weight is (D, C, P, P).": (
-                lambda weight, p: patches.rearrange(weight, "D (p q c) -> D p q c", p=p, q=p)
+                lambda weight, p: rearrange(weight, "D (p q c) -> D p q c", p=p, q=p)
             ),
         },
     ),
@@ -1303,7 +1310,7 @@ EXERCISES: dict[str, Exercise] = {
         order_gap,
         "permute, then the block; the block, then permute; the largest absolute difference of the two.",
         lambda g: [
-            (filled(g, build), normal(g, b, t, d), torch.randperm(t, generator=g))
+            (filled(g, build), normal(g, b, t, d), some_order(g, t))
             for build, b, t, d in (
                 (lambda: encoder.EncoderBlock(12, 3, 20), 2, 6, 12),
                 (lambda: wrong.ViewWithoutTranspose(10, 2), 3, 8, 10),

@@ -170,15 +170,22 @@ def observe_attention(model: VisionTransformer, inputs: Tensor) -> tuple[Tensor,
             scores = model(inputs)
     finally:
         model.train(training)
-    weights = torch.stack(recorded).detach().float().cpu()
-    if not weights.isfinite().all():
-        raise ValueError("some of this model's attention weights are not finite")
+    weights = finite("attention weights", torch.stack(recorded))
     if not model.config.num_classes:
         return weights, rollout(weights), None, None
-    relevance = gradient_weighted_attention(recorded, scores.amax(dim=-1)).float().cpu()
+    likeliest, scores = scores.amax(dim=-1), finite("scores", scores)
+    relevance = finite("gradient-weighted attention", gradient_weighted_attention(recorded, likeliest))
     relevance = relevance - torch.eye(relevance.shape[-1])
     relevance = relevance / relevance.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    return weights, rollout(weights), relevance, scores.detach().float().cpu()
+    return weights, rollout(weights), relevance, scores
+
+
+def finite(name: str, values: Tensor) -> Tensor:
+    """Values of any shape in float32 on the CPU. Raises ValueError where some are not finite."""
+    values = values.detach().float().cpu()
+    if not values.isfinite().all():
+        raise ValueError(f"some of this model's {name} are not finite")
+    return values
 
 
 def quantise_rows(weights: Tensor) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from itertools import cycle
 
 import matplotlib.pyplot as plt
 import torch
@@ -264,7 +265,7 @@ def show_spread(
 ) -> Axes:
     """For each name and each x several values: a line through their means, and a bar from the lowest to the highest."""
     ax = ax or plt.subplots()[1]
-    for (name, values), style, mark in zip(groups.items(), ("-", "--", "-.", ":"), "os^D", strict=False):
+    for (name, values), style, mark in zip(groups.items(), cycle(("-", "--", "-.", ":")), cycle("os^D"), strict=False):
         mean = [sum(some) / len(some) for some in values]
         below = [m - min(some) for m, some in zip(mean, values, strict=True)]
         above = [max(some) - m for m, some in zip(mean, values, strict=True)]
@@ -368,7 +369,7 @@ def show_heads(
             raise ValueError(f"{name} must have shape (L, h), got {tuple(heads.shape)}")
         depth = torch.arange(len(heads))[:, None] + 0.16 * (i - (len(values) - 1) / 2)
         ax.scatter(depth.expand_as(heads), heads.detach().cpu(), s=36, marker="o^sD"[i % 4], alpha=0.8, label=name)
-    for (name, value), style in zip((lines or {}).items(), (":", "--", "-."), strict=False):
+    for (name, value), style in zip((lines or {}).items(), cycle((":", "--", "-.")), strict=False):
         ax.axhline(value, color="0.4", linestyle=style, linewidth=1.2, label=name)
     blocks = max(len(heads) for heads in values.values())
     ax.set(xlabel="block", ylabel=ylabel, xticks=range(blocks))

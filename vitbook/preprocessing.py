@@ -1,5 +1,6 @@
 """From a picture to what a model was trained to see: size, view, mean and deviation. Every source has its own."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from torch import Tensor
 from vitbook.checks import check_kind, check_lengths, check_numbers, check_sizes
 from vitbook.data import normalise
 from vitbook.pictures import crop_and_scale, to_tensor
+
+MAX_PIXELS = 100_000_000  # to which a picture is scaled before its middle is cut out
 
 # What each source's own evaluation does to a picture, in the words of `Preprocessing`.
 HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -50,8 +53,9 @@ class Preprocessing:
                 check_numbers(**{name: value})
         check_lengths(2, image_size=self.image_size)
         check_sizes(image_size=min(self.image_size))
-        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3) or min(self.std) <= 0:
-            raise ValueError(f"mean and std must be 1 or 3 numbers, std above 0, got {self.mean} and {self.std}")
+        finite = all(abs(value) < math.inf for value in (*self.mean, *self.std))
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3) or not finite or min(self.std) <= 0:
+            raise ValueError(f"mean and std must be 1 or 3 finite numbers, std above 0, got {self.mean} and {self.std}")
         if self.crop is not None:
             check_numbers(crop=self.crop)
         if self.crop is not None and not 0 < self.crop <= 1:
@@ -64,7 +68,7 @@ class Preprocessing:
             if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3 or not picture.numel():
                 got = f"{picture.dtype} of shape {tuple(picture.shape)}"
                 raise ValueError(f"picture must be a PIL image or uint8 (3, H, W) with at least one pixel, got {got}")
-            picture = Image.fromarray(picture.permute(1, 2, 0).numpy())
+            picture = Image.fromarray(picture.cpu().permute(1, 2, 0).numpy())
         check_kind(Image.Image, picture=picture)
         if not (picture.width and picture.height):
             raise ValueError(f"picture must have at least one pixel, got {picture.height}×{picture.width}")
@@ -80,6 +84,9 @@ class Preprocessing:
                 whole = (picture.width * rows // picture.height, rows)
             else:
                 whole = (columns, picture.height * columns // picture.width)
+            if whole[0] * whole[1] > MAX_PIXELS:
+                sides = f"{picture.height}×{picture.width}, would first be scaled to {whole[1]:,}×{whole[0]:,}"
+                raise ValueError(f"picture, {sides}: expected at most {MAX_PIXELS:,} pixels")
             left, top = round((whole[0] - width) / 2), round((whole[1] - height) / 2)
             picture = picture.resize(whole, method).crop((left, top, left + width, top + height))
         if len(self.mean) == 1:

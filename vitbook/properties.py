@@ -10,6 +10,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +71,7 @@ def shake(module: nn.Module) -> nn.Module:
     return module
 
 
-def build(layer: Callable, **settings) -> nn.Module:
+def build(layer: Callable, **settings: Any) -> nn.Module:
     """A module from its class, with this page's sizes for those of its arguments that need one."""
     sizes = dict(dim=D, embed_dim=D, num_heads=HEADS, mlp_dim=HIDDEN, hidden_dim=HIDDEN, depth=3)
     arguments = inspect.signature(layer).parameters
@@ -82,7 +83,7 @@ def images(batch: int = B) -> Tensor:
     return torch.randn(batch, C, HEIGHT, WIDTH)
 
 
-def small_config(**changes) -> ViTConfig:
+def small_config(**changes: Any) -> ViTConfig:
     """A small ViT's config, with other fields where they are given."""
     sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=P, channels=C, num_classes=K, dim=D, depth=2)
     return ViTConfig(**sizes | dict(num_heads=HEADS, mlp_dim=HIDDEN) | changes)

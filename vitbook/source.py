@@ -6,7 +6,7 @@ import textwrap
 from IPython.display import Markdown, display
 
 
-def show_source(*objects) -> None:
+def show_source(*objects: object) -> None:
     """Display the source of functions, classes or methods, highlighted, exactly as it stands in the package."""
     for obj in objects:
         code = textwrap.dedent(inspect.getsource(obj)).rstrip()

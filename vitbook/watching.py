@@ -6,6 +6,7 @@ A product that is scaled, goes through a softmax and meets another product is at
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,10 +55,10 @@ class Watch(TorchDispatchMode):
                     self.pasts[id(tensor)] = past, tensor
         return result
 
-    def past(self, value) -> Past:
+    def past(self, value: Any) -> Past:
         return self.pasts[id(value)][0] if id(value) in self.pasts else Past()
 
-    def past_of_result(self, name: str, args: tuple, kwargs: dict, result) -> Past:
+    def past_of_result(self, name: str, args: tuple, kwargs: dict, result: Any) -> Past:
         tensors = [value for value in args if isinstance(value, Tensor)]
         first = self.past(tensors[0]) if tensors else Past()
         if name in KEEPS.split():
@@ -85,7 +86,7 @@ class Watch(TorchDispatchMode):
             self.looks.append(Look(weights.scores.width, weights.scores.factor, sums))
 
 
-def single(value) -> float | None:
+def single(value: Any) -> float | None:
     """A number, or what a tensor of one number holds; None for anything else."""
     if isinstance(value, Tensor):
         return float(value) if value.ndim == 0 else None

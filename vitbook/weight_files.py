@@ -75,7 +75,7 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
         content = {name: value for name, value in content.items() if not str(name).startswith(("opt/", "chrono/"))}
     state = {}
     for name, value in content.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+        if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
             value = torch.from_numpy(value)
         if not isinstance(value, Tensor):
             got = getattr(value, "dtype", type(value).__name__)
