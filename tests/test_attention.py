@@ -8,7 +8,6 @@ import torch
 from properties import HEADS, B, S, T, close
 
 from vitbook.attention import (
-    LONGEST_EXPLICIT,
     attention,
     attention_scores,
     attention_weights,
@@ -149,6 +148,15 @@ def test_what_does_not_fit_is_named(function, shapes, mask, message):
         function(*(torch.randn(shape) for shape in shapes), mask)
 
 
+@pytest.mark.parametrize("function", [attention, fused_attention])
+@pytest.mark.parametrize("elsewhere", ["q", "k", "v", "mask"])
+def test_what_lies_on_another_device_is_named(function, elsewhere):
+    arguments = dict(zip("qkv", queries_keys_values(), strict=True)) | dict(mask=torch.ones(T, S, dtype=torch.bool))
+    arguments[elsewhere] = arguments[elsewhere].to("meta")
+    with pytest.raises(ValueError, match=f"{elsewhere}.* must be on .* device.*, got .*meta"):
+        function(**arguments)
+
+
 @pytest.mark.parametrize("bandwidth", [0, -0.5])
 def test_a_bandwidth_must_be_positive(bandwidth):
     with pytest.raises(ValueError, match=f"must be a positive number, got {bandwidth}"):
@@ -177,8 +185,12 @@ def test_the_quickest_form_is_one_of_the_two(dtype, differentiated, has, matrix_
     torch.testing.assert_close(output, attention(q, k, v)[0], rtol=tolerance, atol=tolerance)
 
 
-def test_the_quickest_form_stores_no_weights_of_long_sequences(monkeypatch):
-    monkeypatch.setattr("vitbook.attention.attention", lambda *args, **kwargs: pytest.fail("stored"))
-    q = torch.randn(1, 1, 2, 4, dtype=torch.bfloat16, requires_grad=True)
-    k = torch.randn(1, 1, LONGEST_EXPLICIT + 1, 4, dtype=torch.bfloat16)
-    assert quickest_attention(q, k, k).shape == (1, 1, 2, 4)
+@pytest.mark.parametrize(("most", "stored"), [(2 * 3 * 5 * 7, True), (2 * 3 * 5 * 7 - 1, False)])
+def test_the_quickest_form_stores_no_more_weights_than_it_may(most, stored, monkeypatch):
+    calls = []
+    monkeypatch.setattr("vitbook.attention.attention", lambda *args, **kwargs: calls.append(1) or [args[0]])
+    monkeypatch.setattr("vitbook.attention.has_bfloat16", lambda device: True)
+    monkeypatch.setattr("vitbook.attention.MOST_WEIGHTS", most)
+    q, k = (torch.randn(2, 3, T, 4, dtype=torch.bfloat16, requires_grad=True) for T in (5, 7))
+    assert quickest_attention(q, k, k).shape == (2, 3, 5, 4)
+    assert bool(calls) == stored

@@ -13,7 +13,7 @@ from torch import Tensor
 from vitbook.checks import check_floats, check_positive, check_shares, check_tensors
 from vitbook.runtime import has_bfloat16
 
-LONGEST_EXPLICIT = 1024  # keys up to which `quickest_attention` may store the weights
+MOST_WEIGHTS = 2**26  # so many `quickest_attention` may store at once: 128 MiB in bfloat16
 # Whether the CPU has a unit for products of bfloat16 matrices; taken for granted where torch cannot say
 MATRIX_UNIT = getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", True)
 
@@ -85,7 +85,8 @@ def quickest_attention(
     check_tensors(q=q, k=k, v=v)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     slow_kernel = q.dtype == torch.bfloat16 and (differentiated or not MATRIX_UNIT)
-    if slow_kernel and q.device.type == "cpu" and has_bfloat16(q.device) and k.shape[-2] <= LONGEST_EXPLICIT:
+    weights = q.shape[:-1].numel() * k.shape[-2:-1].numel()
+    if slow_kernel and q.device.type == "cpu" and has_bfloat16(q.device) and weights <= MOST_WEIGHTS:
         return attention(q, k, v, mask, dropout_p=dropout_p)[0]
     return fused_attention(q, k, v, mask, dropout_p=dropout_p)
 
@@ -124,6 +125,8 @@ def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
         raise ValueError(f"attention needs at least one key of width at least 1, got k of shape {tuple(k.shape)}")
     if k.shape[-2] != v.shape[-2]:
         raise ValueError(f"each key needs one value, got {k.shape[-2]} keys and {v.shape[-2]} values")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device} and {v.device}")
     if not q.dtype == k.dtype == v.dtype and not torch.is_autocast_enabled(q.device.type):
         raise ValueError(f"q, k and v must be of one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
     leading = [x.shape[:-2] for x in (q, k, v)]
@@ -134,6 +137,8 @@ def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
         raise ValueError(f"the leading dimensions of q, k and v must broadcast, got {shapes}") from None
     if mask is not None:
         check_mask(mask, (*batch, q.shape[-2], k.shape[-2]))
+        if mask.device != q.device:
+            raise ValueError(f"mask must be on the queries' device {q.device}, got {mask.device}")
 
 
 def check_scores_and_mask(scores: Tensor, mask: Tensor | None) -> None:
