@@ -44,7 +44,7 @@ def machine(device: torch.device) -> str:
     can = getattr(torch.cpu, "get_capabilities", dict)()
     units = [name for name in ("avx2", "avx512_f", "avx512_bf16", "amx_bf16") if can.get(name)]
     words = f"{cpu}, {os.cpu_count()} cores" + (f" ({', '.join(units)})" if units else "")
-    return f"{torch.cuda.get_device_name()}; {words}" if device.type == "cuda" else words
+    return f"{torch.cuda.get_device_name(device)}; {words}" if device.type == "cuda" else words
 
 
 def slug(about: dict) -> str:
@@ -54,8 +54,11 @@ def slug(about: dict) -> str:
 
 
 def together(before: dict, now: dict) -> dict:
-    """A run, and what it has not measured again from an earlier one on the same machine, with the same versions."""
-    if before["about"]["versions"] != now["about"]["versions"]:
+    """A run, and what it has not measured again from an earlier one on the same machine.
+
+    Nothing is kept of one with other versions or by another clock.
+    """
+    if any(before["about"][name] != now["about"][name] for name in ("versions", "clock")):
         return now
     result = now | {name: now[name] or before[name] for name in ("memory", "imports")}
     result["commands"] = before["commands"] | now["commands"]
@@ -139,6 +142,8 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 means float32
     device, rounds = torch.device(given.device), given.rounds or (7 if given.quick else 15)
+    if device.type not in ("cpu", "cuda"):  # `waiting` knows these two alone
+        parser.error(f"--device must be cpu or cuda, got {device}")
     rows, missing = chosen(device.type == "cuda", given.quick, given.rows), {}
     if not has_bfloat16(device):  # there is nothing to compare where a model takes a hundred times as long
         rows = [row for row in rows if row.precision != "bfloat16"]

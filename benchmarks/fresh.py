@@ -51,7 +51,7 @@ def peak_bytes(peer: str, row: str, device: str, threads: int) -> int:
     )
     call(), call()
     if where.type == "cuda":
-        return torch.cuda.max_memory_allocated()
+        return torch.cuda.max_memory_allocated(where)
     return resident_peak()
 
 

@@ -5,6 +5,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 def waiting(device: torch.device) -> Callable[[], None]:
     """What waits until the device has done all that it was told."""
-    return torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    return partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
 
 
 def seconds(function: Callable[[], object], calls: int, wait: Callable[[], None], clock: Clock) -> float:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,10 +21,11 @@ import peers  # noqa: E402
 import report  # noqa: E402
 import rows  # noqa: E402
 
-TINY = ViTConfig(image_size=8, patch_size=4, num_classes=5, dim=24, depth=2, num_heads=3, mlp_dim=40)
+TINY = ViTConfig(image_size=8, patch_size=4, num_classes=5, dim=24, depth=3, num_heads=3, mlp_dim=40)
 CPU = torch.device("cpu")
 
 
+@pytest.mark.peers
 def test_the_peers_that_are_here_do_equal_work():
     models, missing = peers.build(TINY)
     assert set(models) | set(missing) == set(peers.PEERS)
@@ -118,6 +120,26 @@ def test_the_verdict_follows_from_the_times():
     assert report.against_the_fastest(times, peers.OURS_MEAN) == ("", (1.0, 1.0, 1.0))
 
 
+def test_the_gpu_that_is_named_is_the_one_that_is_asked(monkeypatch):
+    """And not the first, which is idle meanwhile."""
+    second, asked = torch.device("cuda:1"), []
+    for name, answer in (("synchronize", None), ("get_device_name", "A card"), ("max_memory_allocated", 7)):
+        monkeypatch.setattr(torch.cuda, name, lambda device=None, answer=answer: asked.append(device) or answer)
+    measure.waiting(second)()
+    assert benchmark.machine(second).startswith("A card; ")
+    monkeypatch.setattr(measure, "make_call", lambda *_: lambda: None)
+    model = SimpleNamespace(to=lambda device: asked.append(device))
+    monkeypatch.setitem(peers.PEERS, "one", SimpleNamespace(build=lambda config: model))
+    assert fresh.peak_bytes("one", "cifar step float32", "cuda:1", 1) == 7
+    assert asked == [second] * 4
+
+
+def test_a_device_that_cannot_be_waited_for_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        benchmark.main(["--device", "mps"])
+    assert "--device must be cpu or cuda, got mps" in capsys.readouterr().err
+
+
 def test_a_run_writes_its_table_and_its_numbers(tmp_path, monkeypatch, capsys):
     tiny = [rows.Row(f"cifar step {p}", TINY, 3, "step", p, quick=True) for p in measure.PRECISIONS]
     monkeypatch.setattr(rows, "rows", lambda gpu: tiny)
@@ -156,8 +178,9 @@ def test_the_commands_are_those_that_make_test_recorded(tmp_path, monkeypatch):
 
 
 def test_a_later_run_renews_what_it_measures_and_keeps_the_rest():
-    def run(date: str, versions: str, rows: list[str], memory: list) -> dict:
+    def run(date: str, versions: str, rows: list[str], memory: list, clock: str = "wall") -> dict:
         about = {"date": date, "command": f"run {date}", "rounds": 9, "versions": {"torch": versions}, "missing": {}}
+        about["clock"] = clock
         rows = [{"name": name, "seconds": date} for name in rows]
         return {"about": about, "rows": rows, "memory": memory, "imports": {}, "commands": {}}
 
@@ -167,6 +190,8 @@ def test_a_later_run_renews_what_it_measures_and_keeps_the_rest():
     assert both["about"]["earlier"] == [{"date": "1", "command": "run 1", "rounds": 9}]
     newer = run("3", "2.14", ["a"], [])
     assert benchmark.together(both, newer) == newer  # another torch: nothing of before is kept
+    other_clock = run("4", "2.13", ["a"], [], "cpu")
+    assert benchmark.together(both, other_clock) == other_clock
 
 
 def test_each_machine_has_a_file_and_a_part_of_the_page(tmp_path, monkeypatch):

@@ -37,6 +37,18 @@ def test_there_is_always_something_to_draw_from(tmp_path):
     assert choices["locale"][0] == "C" and set(choices["locale"]) <= set(elsewhere.LOCALES)
 
 
+def test_where_a_process_cannot_be_set_out_it_is_not(monkeypatch):
+    """As by root in a container without the right to it."""
+
+    def forbidden(**_):
+        raise PermissionError(1, "unshare: Operation not permitted")
+
+    monkeypatch.setattr(elsewhere, "set_out", forbidden)
+    assert not elsewhere.can_set_out.__wrapped__()
+    monkeypatch.setattr(elsewhere, "can_set_out", lambda: False)
+    assert elsewhere.at_hand(["C"])["writable"] == [True]
+
+
 def test_surroundings_become_variables(tmp_path, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "mine")
     place = PLAIN | dict(threads=4, zone="Asia/Kathmandu", network=False)
@@ -77,7 +89,7 @@ def test_a_cell_that_differs_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not elsewhere.CAN_SET_OUT, reason="only root on Linux can cut a process off")
+@pytest.mark.skipif(not elsewhere.can_set_out(), reason="only root on Linux can cut a process off")
 def test_a_chapter_can_be_cut_off_from_the_network_and_from_its_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(elsewhere, "ROOT", tmp_path)
     cut_off = elsewhere.Surroundings(**PLAIN | dict(network=False, writable=False, folder="other", threads=2))

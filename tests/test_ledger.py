@@ -234,6 +234,25 @@ def test_the_page_has_the_numbers_of_the_record(book):
     assert "- A chip, 3 cores, no GPU; Linux (x86_64); Python 3.11.7, torch 2.13.0 (tests, chapters)." in lines
 
 
+def test_a_proof_is_credited_to_the_code_that_it_uses(book):
+    source = (
+        "from vitbook.products import times\n\ndef helper():\n    times()\n\n"
+        "def test_used():\n    helper()\n\ndef test_unused():\n    pass\n"
+    )
+    (book / "tests" / "test_equations.py").write_text(source, encoding="utf-8")
+    sums = ["vitbook/sums.py"], ["tests/test_sums.py"]
+    assert ledger.tested_by("test_sums.py::test_sum[small]", *sums, book) == {"vitbook/sums.py"}
+    assert ledger.tested_by("test_equations.py::test_used[1]", *sums, book) == {"vitbook/products.py"}
+    assert ledger.tested_by("test_equations.py::test_unused", *sums, book) == set()
+
+
+def test_what_one_command_skips_and_another_runs_is_not_said_to_be_skipped(book):
+    some = records()
+    node = "tests/test_sums.py::test_other"
+    other = some["tests"] | {"tests": {node: {"outcome": "passed", "seconds": 1.0}}}
+    assert "no abacus" not in page(book, some | {"slow": other})
+
+
 def test_the_page_says_what_was_not_run(book):
     some = records()
     text = page(book, some)

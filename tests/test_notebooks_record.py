@@ -49,10 +49,25 @@ def test_a_chapter_without_a_record_gets_one() -> None:
     assert notebook_tool.recorded(executed(), NEW, stored(record=None)) == stored(record=NEW)
 
 
-def test_an_execution_records_what_it_ran_with_and_a_second_one_keeps_it(tmp_path: Path) -> None:
-    path = tmp_path / "01_sample.ipynb"
+def sample(folder: Path) -> Path:
+    """A chapter that has not been executed."""
+    path = folder / "01_sample.ipynb"
     notebook = new_notebook(cells=[new_markdown_cell("# Title"), new_code_cell("json = print('no torch')")])
     notebook_tool.write(path, notebook_tool.to_text(notebook))
+    return path
+
+
+def test_a_warning_of_the_machine_is_no_part_of_the_record(tmp_path: Path, monkeypatch) -> None:
+    """As torch gives one where a GPU's driver is too old."""
+    warning = "import sys; print('too old', file=sys.stderr)\n"
+    monkeypatch.setattr(notebook_tool, "RECORD_SOURCE", warning + notebook_tool.RECORD_SOURCE)
+    path = sample(tmp_path)
+    assert notebook_tool.execute(path) is None
+    assert notebook_tool.read(path).metadata["vitbook"]["executed"]["device"] == "cpu"
+
+
+def test_an_execution_records_what_it_ran_with_and_a_second_one_keeps_it(tmp_path: Path) -> None:
+    path = sample(tmp_path)
     assert notebook_tool.execute(path) is None
     first = notebook_tool.read(path)
     record = first.metadata["vitbook"]["executed"]

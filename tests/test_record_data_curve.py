@@ -55,6 +55,8 @@ def test_models_take_the_data_sets_pictures(name):
     assert model(torch.rand(2, 3, 12, 8)).shape == (2, 7)
 
 
-def test_the_pictures_of_a_share_are_counted():
-    record = next(tool.trainings(digits(), [0.05], 3, 32, 0))
-    assert record["pictures"] == len(digits().with_share(0.05).train.images.flatten(1).unique(dim=0))
+@pytest.mark.parametrize("share", [0.05, 0.999])
+def test_the_pictures_of_a_share_are_counted(share):
+    data = digits()
+    record = next(tool.trainings(data, [share], 45, 32, 0))
+    assert record["pictures"] == len(data.with_share(share).train.images.flatten(1).unique(dim=0))

@@ -1,5 +1,6 @@
 """The zip, unpacked, opened as a folder by a browser that is cut off from every network."""
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -77,10 +78,37 @@ def test_the_explorer_answers(visit: Visit) -> None:
     assert caption.inner_text() != before
 
 
-@pytest.mark.parametrize("script", ["https://example.org/mathjax@3/es5/tex-mml-chtml.js", "https://example.org/x.js"])
-def test_a_page_that_asks_for_more_is_refused(script: str) -> None:
+@pytest.mark.parametrize(
+    "tag",
+    [
+        '<script src="https://example.org/mathjax@3/es5/tex-mml-chtml.js"></script>',
+        '<script src="https://example.org/x.js"></script>',
+        '<img alt="a" src="http://example.org/x.png">',
+        '<link rel="stylesheet" href="https://example.org/x.css" />',
+        '<link href="https://example.org/x.css" rel="stylesheet" />',
+    ],
+)
+def test_a_page_that_asks_for_more_is_refused(tag: str) -> None:
     with pytest.raises(ValueError, match="expected a page that asks other servers only for MathJax 3.2.2, got"):
-        offline.offline_page(f'<html data-content_root="../"><script src="{script}"></script>')
+        offline.offline_page(f'<html data-content_root="../">{tag}')
+
+
+@pytest.mark.parametrize("tag", ['<link href="a.css" rel="stylesheet">', '<link rel="canonical" href="https://a.org">'])
+def test_its_own_styles_and_links_to_elsewhere_stay(tag: str) -> None:
+    page = f'<html data-content_root="../">{tag}<a rel="stylesheet" href="https://example.org">'
+    assert offline.offline_page(page) == page
+
+
+def test_the_zip_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> None:
+    def full(*_) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "book.zip").write_bytes(b"before")
+    monkeypatch.setattr(offline, "contents", lambda site: {"index.html": b"a page"})
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        offline.write(tmp_path, tmp_path / "book.zip")
+    assert (tmp_path / "book.zip").read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_folder_without_a_site_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@
 
 A round takes every chapter once; when the minutes are over, no other is begun. Each time are drawn: the number of
 threads, the locale, the time zone, Python's hash seed, the folder in which the kernel starts, whether there is a
-network, whether there is a GPU where one is at hand, and, for root on Linux, whether the book's folder can be written
-to. HOME is empty each time. What nbval calls different is reported by chapter and cell, with its surroundings, and
-makes the exit code 1. Pictures are not compared. The same seed draws the same surroundings on the same machine;
-without one, the clock gives it.
+network, whether there is a GPU where one is at hand, and, for root on Linux where a container does not forbid it,
+whether the book's folder can be written to. HOME is empty each time. What nbval calls different is reported by chapter
+and cell, with its surroundings, and makes the exit code 1. Pictures are not compared. The same seed draws the same
+surroundings on the same machine; without one, the clock gives it.
 """
 
 import argparse
@@ -24,14 +24,13 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 if sys.platform == "linux":
     import fcntl
 
 ROOT = Path(__file__).resolve().parent.parent
-CAN_SET_OUT = sys.platform == "linux" and os.geteuid() == 0
 ZONES = ("UTC", "America/St_Johns", "Asia/Kathmandu", "Pacific/Kiritimati")
 LOCALES = ("C", "C.UTF-8", "de_DE.UTF-8", "tr_TR.UTF-8")
 PERSONAL = ("IPYTHON", "JUPYTER", "MPL", "MATPLOTLIB", "LC_", "LANG", "PYTHONSTARTUP", "PYTHONWARNINGS", "VITBOOK")
@@ -78,7 +77,7 @@ def at_hand(locales: list[str]) -> dict[str, list]:
         folder=["own", "other"],
         network=[True, False],
         gpu=[False, True] if has_gpu() else [False],
-        writable=[True, False] if CAN_SET_OUT else [True],
+        writable=[True, False] if can_set_out() else [True],
     )
 
 
@@ -117,7 +116,17 @@ def environment(place: Surroundings, home: Path) -> dict[str, str]:
     return kept
 
 
-def set_out(place: Surroundings) -> None:
+@cache
+def can_set_out() -> bool:
+    """Whether a new process can do here what `set_out` does: on Linux root can, but not in every container."""
+    try:
+        subprocess.run([sys.executable, "-c", ""], preexec_fn=partial(set_out, network=False, writable=False))
+    except (subprocess.SubprocessError, ValueError):  # a ValueError on Windows
+        return False
+    return True
+
+
+def set_out(network: bool, writable: bool) -> None:
     """What root's new process does on Linux before anything else: it leaves the network, and locks the book."""
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -125,11 +134,11 @@ def set_out(place: Surroundings) -> None:
         if getattr(libc, call)(*arguments):
             raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}")
 
-    if not place.network:
+    if not network:
         do("unshare", 0x40000000)  # CLONE_NEWNET: a network of its own, without any
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:  # but for lo, over which kernels talk
             fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH22x", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
-    if not place.writable:
+    if not writable:
         book = os.fsencode(ROOT)
         do("unshare", 0x20000)  # CLONE_NEWNS: mounts of its own
         do("mount", None, b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
@@ -156,7 +165,7 @@ def execute(chapter: Path, place: Surroundings) -> list[str]:
                 command,
                 cwd=home,
                 env=environment(place, home),
-                preexec_fn=partial(set_out, place) if CAN_SET_OUT else None,
+                preexec_fn=partial(set_out, place.network, place.writable) if can_set_out() else None,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -9,6 +9,7 @@
 """
 
 import argparse
+import ast
 import json
 import re
 import runpy
@@ -91,6 +92,31 @@ def named(tests: dict[str, dict], name: str) -> list[dict]:
     ]
 
 
+def tested_by(name: str, modules: list[str], files: list[str], root: Path) -> set[str]:
+    """What a test of proofs.py is about: the modules of the chapter that its file is named after, else those it uses.
+
+    modules, files: a chapter's modules and the test files named after them.
+    """
+    file, _, function = name.partition("[")[0].partition("::")
+    if f"tests/{file}" in files:
+        return set(modules)
+    tree = ast.parse((root / "tests" / file).read_text(encoding="utf-8"))
+    homes = {
+        alias.asname or alias.name: f"{node.module.replace('.', '/')}.py"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vitbook.")
+        for alias in node.names
+    }
+    there = {getattr(node, "name", ""): node for node in ast.walk(tree)}
+    used, found = [function.rpartition("::")[2]], set()
+    while used:  # and what it calls in its own file
+        body = there.pop(used.pop(), None)
+        names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)} if body else set()
+        found |= {homes[name] for name in names & homes.keys()}
+        used += names & there.keys()
+    return found
+
+
 def in_file(tests: dict[str, dict], file: str) -> list[dict]:
     return [test for node, test in tests.items() if node.partition("::")[0] == file]
 
@@ -116,7 +142,8 @@ def gather(records: dict[str, dict], root: Path, proofs: dict) -> dict:
         for tag in equations(path):
             by = proofs.get(path.stem, {}).get(tag, [])
             cases = merge(case for test in by for case in named(tests, test))
-            ledger["equations"].append(about | {"tag": tag, "tests": by} | cases)
+            about_what = sorted(set().union(*(tested_by(test, modules, files, root) for test in by)))
+            ledger["equations"].append(about | {"tag": tag, "tests": by, "modules": about_what} | cases)
         more = {"cells": len(run), "compared": sum(cell.get("compared", False) for cell in run)}
         more["cell_seconds"] = sum(cell["seconds"] for cell in run)
         cases = merge(case for file in files for case in in_file(tests, file))
@@ -124,15 +151,16 @@ def gather(records: dict[str, dict], root: Path, proofs: dict) -> dict:
     for file in sorted({node.partition("::")[0] for node in tests}):
         ledger["files"][file] = merge(in_file(tests, file))
     reasons: dict[str, dict] = {}
-    ran = {node.partition("::")[0] for name in known for node in records.get(name, {}).get("tests", {})}
+    cases = [case for name in known for case in records.get(name, {}).get("tests", {}).items()]
+    passed = {node for node, test in cases if test["outcome"] == "passed"}
+    ran = {node.partition("::")[0] for node, _ in cases}
     files = {f"tests/{path.name}" for path in (root / "tests").glob("test_*.py")}
     ledger["not_run"] += [{"command": file, "told": "none of its cases"} for file in sorted(files - ran)]
-    for name in known:
-        for node, test in records.get(name, {}).get("tests", {}).items():
-            if test["outcome"] == "skipped":
-                entry = reasons.setdefault(test["reason"], {"cases": 0, "files": []})
-                entry["cases"] += 1
-                entry["files"] = sorted({*entry["files"], node.partition("::")[0]})
+    for node, test in cases:
+        if test["outcome"] == "skipped" and node not in passed:
+            entry = reasons.setdefault(test["reason"], {"cases": 0, "files": []})
+            entry["cases"] += 1
+            entry["files"] = sorted({*entry["files"], node.partition("::")[0]})
     ledger["skipped"] = [{"reason": reason} | entry for reason, entry in sorted(reasons.items())]
     return ledger
 
@@ -290,7 +318,8 @@ def render(ledger: dict, root: Path) -> str:
         for one in ledger["chapters"]
     ]
     proofs = [
-        f"- {number(one)}: {', '.join(f'`{test}`' for test in one['tests'])}, of {', '.join(modules[one['chapter']])}"
+        f"- {number(one)}: {', '.join(f'`{test}`' for test in one['tests'])}, of "
+        + (", ".join(f"`{module}`" for module in one["modules"]) or "what PyTorch has for it")
         for one in ledger["equations"]
     ]
     files = [
@@ -379,10 +408,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, metavar="write | page | check | note")
     for name, command in (("write", run_write), ("page", run_page), ("check", run_check), ("note", run_note)):
-        added = commands.add_parser(name)
-        added.set_defaults(run=command)
-    added.add_argument("name")
-    added.add_argument("command", nargs=argparse.REMAINDER)
+        commands.add_parser(name).set_defaults(run=command)
+    note = commands.choices["note"]
+    note.add_argument("name")
+    note.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
     options.run(options)
 

@@ -261,7 +261,7 @@ def execute(path: Path) -> str | None:
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             return f"{path}: {describe(error, notebook)}"
     notebook.cells.pop()
-    record = json.loads("".join(output.text for output in last.outputs))
+    record = json.loads("".join(output.text for output in last.outputs if output.name == "stdout"))
     record |= {"date": datetime.date.today().isoformat(), "seconds": max(1, round(time.monotonic() - started))}
     text = recorded(notebook, record, before)
     if text != before:

@@ -4,12 +4,15 @@ A browser opens it from the folder: no script of it asks a server for anything. 
 """
 
 import base64
+import io
 import re
 import sys
 import zipfile
 from pathlib import Path
 
 import npm
+
+from vitbook.checkpoint import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "vitbook-offline"
@@ -19,7 +22,10 @@ ASKED = re.compile(
     rf'<script[^>]*\bsrc="https://[^"]*mathjax@{re.escape(npm.MATHJAX.version)}/{SCRIPT}"[^>]*></script>'
 )
 
-ELSEWHERE = re.compile(r'<(?:script|img)[^>]*\bsrc="https?:[^"]*"|<link[^>]*\brel="stylesheet"[^>]*"https?:[^>]*')
+# A tag may have its attributes in any order
+ELSEWHERE = re.compile(
+    r'<(?:script|img)\b[^>]*\bsrc="https?:[^>]*|<link\b(?=[^>]*\brel="stylesheet")[^>]*\bhref="https?:[^>]*'
+)
 
 
 def mathjax() -> str:
@@ -67,12 +73,13 @@ def contents(site: Path) -> dict[str, bytes]:
 
 def write(site: Path, target: Path) -> Path:
     """Write the zip, and nothing where something is missing."""
-    files = contents(site)
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    files, packed = contents(site), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(f"{NAME}/{name}")
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(entry, files[name])
+    write_whole(target, packed.getvalue())
     return target
 
 

@@ -11,7 +11,7 @@ file holds one record a training, and is written anew after each. As it is, on C
 import argparse
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from vitbook.checkpoint import write_whole
 from vitbook.cnn import SmallCNN
-from vitbook.data import Dataset, load_dataset
+from vitbook.data import Dataset, load_dataset, split_at_random
 from vitbook.engine import TrainConfig, batches, fit
 from vitbook.runtime import device, has_bfloat16
 from vitbook.training import evaluate
@@ -63,7 +63,8 @@ def trainings(data: Dataset, shares: list[float], steps: int, batch_size: int, s
     """One record after another: for each share, for each model."""
     config, length = recipe(data, steps, batch_size, seed)
     for share in shares:
-        some = data.with_share(share, seed, length)
+        few = data.train if share == 1 else split_at_random(data.train, share, seed, data.class_names)[1]
+        some = replace(data, train=few).with_share(1, length=length)
         for name, build in MODELS.items():
             torch.manual_seed(seed)
             shape = dict(image_size=tuple(data.train.images.shape[2:]), channels=data.train.images.shape[1])
@@ -77,7 +78,7 @@ def trainings(data: Dataset, shares: list[float], steps: int, batch_size: int, s
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "dataset": data.name,
                 "share": share,
-                "pictures": min(length, sum(max(1, round(share * n)) for n in data.train.labels.bincount().tolist())),
+                "pictures": min(length, len(few)),
                 "steps": records[-1]["step"],
                 "train_loss": records[-1]["train_loss"],
                 "test_accuracy": result.accuracy,
