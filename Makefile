@@ -14,7 +14,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 RECORD := -p tools.recorder --ledger
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test ledger reliability site-test offline elsewhere benchmark notebooks serve clean colab oldest
+.PHONY: help setup book test ledger peers reliability site-test offline elsewhere benchmark notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -85,6 +85,9 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 		$$(grep -E '^(docutils|hypothesis|markdown-it-py|nbclient|nbformat|pytest|pytest-xdist|pyyaml|sphinx)==' requirements.txt)
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
+
+peers: $(VENV)/peers/.ready  ## Compare scores, pictures and positions with those of timm and torchvision themselves
+	PYTHONPATH=$(VENV)/peers $(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) $@ -m peers tests
 
 benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
 	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)

@@ -76,28 +76,6 @@ class TestScores:
         same_scores(weights.model, foreign.torchvision_scores(state, images()), images())
         assert weights.layout == "torchvision"
 
-    def test_the_libraries_themselves_where_they_are(self):
-        vision = pytest.importorskip("torchvision.models.vision_transformer", exc_type=ImportError)
-        sizes = dict(num_heads=H, mlp_dim=HIDDEN, num_classes=K)
-        theirs = vision.VisionTransformer(SIDE, P, DEPTH, hidden_dim=D, **sizes).eval()
-        nn.init.normal_(theirs.heads.head.weight)
-        same_scores(load_pretrained(theirs.state_dict(), num_heads=H).model, theirs(images()).detach(), images())
-
-    @pytest.mark.parametrize("kind", ["plain", "distilled"])
-    def test_timm_itself_where_it_is(self, kind):
-        timm = pytest.importorskip("timm", exc_type=ImportError)
-        cls = {
-            "plain": timm.models.vision_transformer.VisionTransformer,
-            "distilled": timm.models.deit.VisionTransformerDistilled,
-        }[kind]
-        sizes = dict(img_size=SIDE, patch_size=P, embed_dim=D, depth=DEPTH, num_heads=H, mlp_ratio=2, num_classes=K)
-        theirs = cls(**sizes).eval()
-        for parameter in theirs.parameters():
-            nn.init.normal_(parameter, std=0.3)
-        weights = load_pretrained(theirs.state_dict(), num_heads=H)
-        same_scores(weights.model, theirs(images()).detach(), images())
-        theirs.load_state_dict(to_timm(weights.model))
-
 
 @pytest.fixture(scope="module")
 def transformers():
@@ -260,10 +238,25 @@ class TestPositions:
         equal = {name for name, table in kernels.items() if torch.equal(table, default)}
         assert equal == ({"deit", "hf"} if own == "deit" else {own})
 
+    @pytest.mark.parametrize(
+        ("resize", "told"),
+        [
+            (None, "torchvision does it: bicubic, align_corners"),
+            ("google", "google does it: bilinear, align_corners"),
+            ("timm", "timm does it: bicubic, antialias"),
+            ("timm_npz", "timm_npz does it: bilinear"),
+            ("deit", "deit does it: bicubic"),
+        ],
+    )
+    def test_the_notes_name_the_kernel_that_was_used(self, resize, told):
+        weights = load_pretrained(foreign.torchvision(), num_heads=H, image_size=20, resize=resize)
+        assert weights.notes[-1] == f"positions: (12, 12) pixels resized to (20, 20), as {told}"
+
     def test_other_positions_than_learned_ones_follow(self, tmp_path):
         model = VisionTransformer(ViTConfig(SIDE, P, C, K, D, DEPTH, H, HIDDEN, positions="learned_2d"))
-        larger = load_pretrained(ours(model, tmp_path), image_size=(20, 8)).model
-        assert larger(torch.randn(2, C, 20, 8)).shape == (2, K)
+        larger = load_pretrained(ours(model, tmp_path), image_size=(20, 8))
+        assert larger.model(torch.randn(2, C, 20, 8)).shape == (2, K)
+        assert larger.notes[-1] == "positions: (12, 12) pixels resized to (20, 8)"
 
 
 def linear(x: np.ndarray) -> np.ndarray:
@@ -371,7 +364,7 @@ def test_all_changes_go_together_and_are_told():
     assert weights.notes[-3:] == (
         "head: 7 classes dropped, 4 made new, all zeros",
         "patch_embed: kernels of 3 channels made into 1",
-        "positions: (12, 12) pixels resized to (8, 20)",
+        "positions: (12, 12) pixels resized to (8, 20), as google does it: bilinear, align_corners",
     )
     assert not weights.model.training
 
