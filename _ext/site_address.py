@@ -50,7 +50,10 @@ def licence_line(repository: str, branch: str) -> str:
 
 
 def set_addresses(app: Sphinx, config: Config) -> None:
-    """Tell the theme, the tags for shared links and MyST; a page may link to [Colab](colab:chapters/NN_name.ipynb)."""
+    """Tell the theme, the tags for shared links and MyST.
+
+    A page may link to [Colab](colab:chapters/NN_name.ipynb) and to [a file](repository:README.md) of the repository.
+    """
     repository = repository_url(Path(app.srcdir))
     config.html_theme_options["repository_url"] = repository
     config.html_baseurl = config.ogp_site_url = pages_url(repository)
@@ -58,7 +61,10 @@ def set_addresses(app: Sphinx, config: Config) -> None:
     config.html_theme_options["extra_footer"] = licence_line(repository, branch)
     schemes = config.myst_url_schemes
     kept = dict(schemes) if isinstance(schemes, dict) else dict.fromkeys(schemes)
-    config.myst_url_schemes = kept | {"colab": {"url": colab_url(repository, branch, "{{path}}"), "title": "Colab"}}
+    config.myst_url_schemes = kept | {
+        "colab": {"url": colab_url(repository, branch, "{{path}}"), "title": "Colab"},
+        "repository": {"url": f"{repository}/blob/{branch}/{{{{path}}}}", "title": "The repository"},
+    }
 
 
 def setup(app: Sphinx) -> dict[str, bool | str]:

@@ -258,7 +258,7 @@ def test_links_of_pages_lead_somewhere(page: Path) -> None:
     for link in lint.links(page.read_text(encoding="utf-8")):
         if re.match(r"https?://|mailto:|#", link):
             continue
-        if not (page.parent / link.removeprefix("colab:").partition("#")[0]).exists():
+        if not (page.parent / re.sub("^(colab|repository):", "", link).partition("#")[0]).exists():
             broken.append(link)
     assert not broken
 

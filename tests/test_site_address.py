@@ -56,3 +56,4 @@ def test_the_frame_is_told_the_addresses(tmp_path: Path) -> None:
         assert (ROOT / name).is_file()
     assert config.myst_url_schemes["https"] is None
     assert config.myst_url_schemes["colab"]["url"].endswith("/github/a/b/blob/trunk/{{path}}")
+    assert config.myst_url_schemes["repository"]["url"] == "https://github.com/a/b/blob/trunk/{{path}}"
