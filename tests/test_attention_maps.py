@@ -1,9 +1,14 @@
 """Recording attention, and what is measured on it, against closed forms and loops."""
 
 import math
+from copy import deepcopy
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from vitbook.attention_maps import (
@@ -12,14 +17,17 @@ from vitbook.attention_maps import (
     check_number,
     class_map,
     gradient_weighted_attention,
+    logit_lens,
     only_patches,
     patch_filters,
     patch_map,
     position_similarity,
     recorded_attention,
+    residual_stream,
     rollout,
     without_smallest,
 )
+from vitbook.distillation import DistilledVisionTransformer
 from vitbook.vit import VisionTransformer, ViTConfig
 
 L, B, H = 3, 2, 4  # blocks, pictures, heads
@@ -104,6 +112,162 @@ def test_nested_recordings_and_models_without_attention_are_refused():
         recorded_attention(torch.nn.Linear(2, 3)),
     ):
         pass
+
+
+# The tokens on their way
+
+
+def test_the_stream_begins_with_the_embedding_and_ends_with_the_last_tokens():
+    model = small_vit().double()
+    images = torch.randn(B, 3, 8, 12, dtype=torch.float64)
+    states = residual_stream(model, images)
+    assert states.shape == (1 + 3, B, 7, 24)
+    assert_close(states[0], model.embedding(images), rtol=0, atol=0)
+    assert_close(model.norm(states[-1]), model.tokens(images), rtol=0, atol=0)
+    assert torch.autograd.grad(states[-1].sum(), model.embedding.cls_token)[0].any()
+
+
+def test_the_changes_of_the_stream_are_what_attention_and_mlp_write():
+    model = small_vit(class_token=False, pool="mean").double()
+    states = residual_stream(model, torch.randn(B, 3, 8, 12, dtype=torch.float64))
+    changes = states.diff(dim=0)
+    for z, change, block in zip(states, changes, model.encoder.blocks, strict=False):
+        read = block.attn(block.norm1(z))
+        assert_close(change, read + block.mlp(block.norm2(z + read)))
+    assert_close(states[0] + changes.sum(dim=0), states[-1])
+
+
+def small_distilled() -> DistilledVisionTransformer:
+    model = DistilledVisionTransformer(small_vit().config)
+    for head in (model.head, model.head_dist):  # unlike each other
+        nn.init.normal_(head.weight)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        small_vit,
+        lambda: small_vit(pool="mean"),
+        lambda: small_vit(pool="mean", class_token=False),
+        lambda: small_vit(num_classes=7),
+        small_distilled,
+    ],
+    ids=["class token", "mean", "mean without class token", "other classes", "two heads"],
+)
+def test_the_lens_says_what_a_model_of_the_first_blocks_alone_would_say(make):
+    model = make().double()
+    images = torch.randn(B, 3, 8, 12, dtype=torch.float64)
+    scores = logit_lens(model, residual_stream(model, images))
+    assert_close(scores[-1], model(images))
+    for blocks in range(4):
+        shallow = deepcopy(model)
+        shallow.encoder.blocks = shallow.encoder.blocks[:blocks]
+        assert_close(scores[blocks], shallow(images))
+    for before, after in zip(scores, scores[1:], strict=False):
+        assert not torch.allclose(before, after)
+
+
+def test_the_lens_leaves_the_model_as_it_was_and_asks_no_hook_of_it():
+    model, heard = small_vit(), []
+    states = residual_stream(model, torch.randn(B, 3, 8, 12))
+    model.register_forward_hook(lambda *call: heard.append(call))
+    before = {name: dict(vars(module)) for name, module in model.named_modules()}
+    logit_lens(model, states)
+    assert {name: dict(vars(module)) for name, module in model.named_modules()} == before
+    assert not heard
+
+
+def test_the_lens_takes_any_number_of_states_and_pictures_and_works_under_autocast():
+    model = small_vit()
+    states = residual_stream(model, torch.randn(B, 3, 8, 12))
+    assert_close(logit_lens(model, states[1:2]), logit_lens(model, states)[1:2])
+    assert logit_lens(model, states[:, :0]).shape == (4, 0, 5)
+    with torch.autocast("cpu", torch.bfloat16):
+        lowered = logit_lens(model, states)
+    assert lowered.dtype == torch.bfloat16
+    assert_close(lowered.float(), logit_lens(model, states), rtol=0.1, atol=0.3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda states: states[0], r"states must have shape \(L \+ 1, B, T, 24\), got \(2, 7, 24\)"),
+        (lambda states: states[..., 1:], r"states must have shape \(L \+ 1, B, T, 24\), got \(4, 2, 7, 23\)"),
+        (lambda states: states[:, :, :1], r"states must hold 2 tokens at least, the last a patch"),
+        (lambda states: states.double(), "states must have the weights' dtype torch.float32, got torch.float64"),
+        (lambda states: states.tolist(), "states must be a Tensor, got"),
+    ],
+    ids=["one state", "width", "no patch", "dtype", "list"],
+)
+def test_states_that_no_lens_can_read_are_named(change, message):
+    model = small_vit()
+    states = residual_stream(model, torch.randn(B, 3, 8, 12))
+    with pytest.raises((TypeError, ValueError), match=message):
+        logit_lens(model, change(states))
+
+
+def test_a_stream_and_a_lens_are_of_this_books_models():
+    images = torch.randn(B, 3, 8, 12)
+    for call in (residual_stream, logit_lens):
+        with pytest.raises(TypeError, match="model must be a VisionTransformer, got Linear"):
+            call(nn.Linear(12, 12), images)
+    with pytest.raises(ValueError, match="images must be 8×12"):
+        residual_stream(small_vit(), images[..., :8])
+
+
+# Somebody else's models, as chapter 13 says
+
+
+def are_all_the_weights(weights, blocks, tokens):
+    """What the chapter tells readers to check."""
+    assert [tuple(w.shape) for w in weights] == [(B, H, tokens, tokens)] * blocks
+    for one in weights:
+        assert_close(one.sum(dim=-1), torch.ones(B, H, tokens))
+
+
+def test_torchs_attention_gives_each_heads_weights_when_asked_and_its_layer_does_not_ask():
+    layer = nn.TransformerEncoderLayer(24, H, 48, dropout=0.0, batch_first=True, norm_first=True).eval()
+    heard, x = [], torch.randn(B, 7, 24)
+    layer.self_attn.register_forward_hook(lambda module, inputs, output: heard.append(output[1]))
+    layer(x)
+    assert heard == [None]
+    y = layer.norm1(x)
+    are_all_the_weights([layer.self_attn(y, y, y, need_weights=True, average_attn_weights=False)[1]], 1, 7)
+
+
+def test_transformers_gives_its_weights_under_eager_attention_alone():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ViTConfig(
+        image_size=8, patch_size=4, hidden_size=24, num_hidden_layers=L, num_attention_heads=H, intermediate_size=48
+    )
+    fused = transformers.ViTModel(config)
+    assert fused.config._attn_implementation == "sdpa"
+    model = transformers.ViTModel._from_config(config, attn_implementation="eager").eval()
+    are_all_the_weights(model(torch.randn(B, 3, 8, 8), output_attentions=True).attentions, L, 5)
+
+
+@pytest.fixture
+def timm(monkeypatch):
+    if find_spec("timm") is None:
+        pytest.skip("timm is not installed; make peers installs it")
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parent.parent / "benchmarks")
+    import_module("vision").import_torchvision()  # which timm imports
+    return import_module("timm")
+
+
+@pytest.mark.peers
+def test_timms_dropout_hears_the_weights_once_the_fused_kernel_is_off(timm):
+    sizes = dict(img_size=8, patch_size=4, embed_dim=24, depth=L, num_heads=H)
+    model, images, heard = timm.models.VisionTransformer(**sizes).eval(), torch.randn(B, 3, 8, 8), []
+    for block in model.blocks:
+        block.attn.attn_drop.register_forward_hook(lambda module, inputs, output: heard.append(output))
+    expected = model(images)
+    assert not heard
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    assert_close(model(images), expected)
+    are_all_the_weights(heard, L, 5)
 
 
 # Rollout

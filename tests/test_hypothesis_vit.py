@@ -644,6 +644,34 @@ def recorded(draw, least=0, dtype=None):
     return scores.softmax(dim=-1), (rows, columns), prefix
 
 
+@covers(attention_maps.residual_stream, PICTURE)
+def _(draw):
+    arguments, _ = whole_model(draw, "tokens", SHAPES["tokens"])
+    model, images = arguments["self"], arguments["images"]
+    shape = (model.config.depth + 1, *SHAPES["tokens"](len(images), model))
+
+    def holds(states):
+        is_like(states, shape, images.dtype)
+        close_to(model.norm(states[-1]), model.tokens(images))
+
+    return dict(model=model, images=images), holds
+
+
+@covers(attention_maps.logit_lens)
+def _(draw):
+    arguments, _ = whole_model(draw, "forward", SHAPES["forward"])
+    model, images = arguments["self"], arguments["images"]
+    model.head.apply(lambda layer: layer.reset_parameters() if isinstance(layer, nn.Linear) else None)  # not all zeros
+    states = attention_maps.residual_stream(model, images).detach()
+
+    def holds(scores):
+        is_like(scores, (len(states), *SHAPES["forward"](len(images), model)), images.dtype)
+        is_finite(scores)
+        close_to(scores[-1], model(images))
+
+    return dict(model=model, states=states), holds
+
+
 @covers(attention_maps.rollout)
 def _(draw):
     weights, _, _ = recorded(draw)

@@ -8,6 +8,7 @@ import torch
 from properties import HEADS, B, D, T, close, same_map
 from torch import nn
 
+from vitbook.mistakes import HeadsNotSplit
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention, merge_heads, split_heads
 
 both_precisions = pytest.mark.usefixtures("precision")
@@ -89,6 +90,15 @@ def test_the_number_of_heads_changes_more_than_the_scale():
             module.qkv.bias[: 2 * D] *= (D / num_heads) ** 0.25
         outputs.append(module(x))
     assert check.differ(outputs[0], outputs[1]) and check.differ(outputs[1], outputs[2])
+
+
+def test_heads_that_are_not_split_are_told_by_their_weights_and_not_by_their_number():
+    unsplit, x = check.shake(HeadsNotSplit(D, HEADS)), torch.randn(B, T, D)
+    fewer = copy.deepcopy(unsplit)
+    fewer.num_heads = 1
+    assert check.differ(unsplit(x), fewer(x))  # by the scale alone
+    for module, told in ((msa(), False), (unsplit, True)):
+        assert (module.attend(x)[1].shape != (B, HEADS, T, T)) == told
 
 
 def test_heads_split_into_neighbouring_numbers_and_merge_again():

@@ -1,11 +1,13 @@
 """What attends to what: recording a model's attention, and measuring what was recorded. Tensors in, tensors out.
 
-Recorded weights have the shape (L, B, h, T, T): block, picture, head, query, key; each query's row sums to 1. A grid is
-(rows, columns) of patches; num_prefix_tokens counts the tokens before the patches: 1 with a class token, 0 without.
+Recorded weights have the shape (L, B, h, T, T): block, picture, head, query, key; each query's row sums to 1. What the
+attention makes of the tokens, `residual_stream`, has the shape (L + 1, B, T, D). A grid is (rows, columns) of patches;
+num_prefix_tokens counts the tokens before the patches: 1 with a class token, 0 without.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 from vitbook.checks import (
     check_choice,
+    check_fits,
     check_floats,
     check_grids,
     check_kind,
@@ -24,6 +27,7 @@ from vitbook.checks import (
     decomposed,
 )
 from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.vit import VisionTransformer
 
 Grid = tuple[int, int]
 
@@ -69,6 +73,41 @@ def recorded_attention(model: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         for layer in layers:
             vars(layer).pop("forward", None)
+
+
+def residual_stream(model: VisionTransformer, images: Tensor) -> Tensor:
+    """All tokens on their way through a model: before the first block and after each. (B, C, H, W) → (L + 1, B, T, D).
+
+    The z_0 of Eq. 1 and z_1 … z_L of Eq. 3 (Dosovitskiy et al. 2021), without the last LayerNorm; part of the graph
+    wherever gradients flow. A block only adds to its tokens, so z_ℓ − z_(ℓ−1) is what block ℓ has written.
+
+    Raises TypeError for a model that is no `VisionTransformer`, and ValueError for pictures that it does not take.
+    """
+    check_kind(VisionTransformer, model=model)
+    states = [model.embedding(images)]
+    for block in model.encoder.blocks:
+        states.append(block(states[-1]))
+    return torch.stack(states)
+
+
+def logit_lens(model: VisionTransformer, states: Tensor) -> Tensor:
+    """What the model would say of tokens if they were its last ones. (L + 1, B, T, D) → (L + 1, B, K).
+
+    The last LayerNorm, the model's own pooling and its head, on every state of a `residual_stream`, of which there may
+    be any number (nostalgebraist 2020). The last state's scores are the model's. A model without a head gives features.
+
+    Raises TypeError for a model that is no `VisionTransformer`, and ValueError for states of another shape or dtype,
+    or without patches.
+    """
+    check_kind(VisionTransformer, model=model)
+    check_shape("states", states, "L + 1", "B", "T", model.config.dim)
+    check_fits("states", states, model.norm.weight)
+    least = len(model.embedding.prefix_tokens) + 1
+    if states.shape[2] < least:
+        raise ValueError(f"states must hold {least} tokens at least, the last a patch, got shape {tuple(states.shape)}")
+    reader = copy(model)  # the same layers, but what it is given are tokens already
+    reader.tokens = lambda tokens: model.norm(tokens)
+    return reader.forward(states.flatten(0, 1)).unflatten(0, states.shape[:2])
 
 
 def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard: float = 0.0) -> Tensor:
@@ -141,6 +180,8 @@ def gradients_of(score: Tensor, weights: list[Tensor]) -> tuple[Tensor, ...]:
     """
     try:
         return torch.autograd.grad(score.sum(), weights)
+    except torch.OutOfMemoryError:  # a RuntimeError, but no fault of the score's
+        raise
     except RuntimeError as error:
         raise ValueError(f"score must depend on the weights, and the graph still be there: {error}") from None
 
