@@ -73,6 +73,21 @@ def test_the_blocks_keep_what_the_formula_says(monkeypatch):
     assert 0.9 * weights < explicit - fused < 1.1 * weights
 
 
+@pytest.mark.parametrize("config", [SMALL, WITHOUT])
+def test_training_holds_four_numbers_for_each_weight_beside_what_the_blocks_keep(config):
+    model = VisionTransformer(config)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(3, config.channels, *config.image_size)).sum().backward()
+    optimizer.step()
+    held = [*model.parameters(), *(parameter.grad for parameter in model.parameters())]
+    for state in optimizer.state.values():
+        held += [tensor for name, tensor in state.items() if name != "step"]  # a counter
+    fixed = sum(tensor.nbytes for tensor in held)
+    assert costs.training_bytes(config, 0) == fixed
+    kept = costs.training_bytes(config, 3) - fixed
+    assert kept < kept_bytes(config, 3) < 1.1 * kept
+
+
 def test_bytes_are_proportional_to_the_width_of_a_number():
     assert costs.weight_bytes(SMALL, 2) == 2 * 4 * 25**2
     assert costs.activation_bytes(SMALL, 2, explicit=True) * 2 == costs.activation_bytes(SMALL, explicit=True)

@@ -10,6 +10,7 @@ from safetensors.torch import save
 
 from vitbook import published as module
 from vitbook.distillation import DistilledVisionTransformer
+from vitbook.layouts import GOOGLE
 from vitbook.pretrained import load_pretrained
 from vitbook.published import FAMILIES, PUBLISHED, Published, imagenet_classes, published
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
@@ -57,6 +58,31 @@ def test_addresses_are_whole():
     assert timm.path == "timm/vit_base_patch16_384.augreg_in21k_ft_in1k/resolve/main/model.safetensors"
     assert timm.crop == 1.0
     assert int(224 / published("torchvision:vit_l_16").crop) == 242
+
+
+def test_published_accuracies_stand_beside_their_files():
+    timm = {"tiny_patch16_224": 75.452, "small_patch16_224": 81.402, "base_patch16_224": 84.534}
+    timm |= {"large_patch16_224": 85.856, "base_patch16_384": 85.996}
+    deit = {"tiny_patch16_224": 72.202, "small_patch16_224": 79.854, "base_patch16_224": 81.846}
+    deit |= {"tiny_distilled_patch16_224": 74.476, "small_distilled_patch16_224": 81.164}
+    deit |= {"base_distilled_patch16_224": 83.372, "base_patch16_384": 82.89, "base_distilled_patch16_384": 85.224}
+    known = {"vit_b_16": 81.072, "vit_b_32": 75.912, "vit_l_16": 79.662, "vit_l_32": 76.972}
+    known = {f"torchvision:{name}": top_1 for name, top_1 in known.items()}
+    known |= {f"timm:vit_{name}.augreg_in21k_ft_in1k": top_1 for name, top_1 in timm.items()}
+    known |= {f"deit:deit_{name}": top_1 for name, top_1 in deit.items()}
+    assert {name: entry.top_1 for name, entry in PUBLISHED.items() if entry.top_1 is not None} == known
+    assert [entry.crop for entry in PUBLISHED.values() if entry.crop] == [1.0, 0.9256]  # the column behind it
+
+
+def test_googles_smallest_file_holds_200_arrays():
+    """Of 5,717,416 numbers, as many as our model."""
+    depth = CONFIGS["vit_ti_16"].depth
+    names = [name for row in GOOGLE.rows(depth) if row.ours != "-" for name in row.theirs]
+    assert len(names) == len(set(names)) == 200
+    with torch.device("meta"):
+        model = VisionTransformer(CONFIGS["vit_ti_16"])
+    assert sum(parameter.numel() for parameter in model.parameters()) == 5_717_416
+    assert {row.ours for row in GOOGLE.rows(depth)} - {"-"} == set(model.state_dict())
 
 
 def test_other_sources_are_none_and_unknown_names_bring_up_the_nearest():

@@ -4,9 +4,11 @@ A multiply-add counts as two operations (FLOPs). Softmax, GELU, LayerNorm and su
 few beside the matrix products, though not always quick.
 """
 
+import torch
+
 from vitbook.embedding import Grid
 from vitbook.patches import grid_size
-from vitbook.vit import ViTConfig
+from vitbook.vit import VisionTransformer, ViTConfig
 
 
 def number_of_tokens(config: ViTConfig) -> int:
@@ -59,6 +61,16 @@ def activation_bytes(config: ViTConfig, bytes_per_number: int = 4, explicit: boo
     c = config
     kept = number_of_tokens(c) * (8 * c.dim + 2 * c.mlp_dim) * bytes_per_number
     return c.depth * (kept + explicit * weight_bytes(c, bytes_per_number))
+
+
+def training_bytes(config: ViTConfig, batch: int) -> int:
+    """What training in float32 holds: four numbers for each weight, and what the blocks keep of `batch` pictures.
+
+    The four are the weight itself, its gradient, and the two means of Adam (Kingma and Ba 2015).
+    """
+    with torch.device("meta"):  # shapes without numbers
+        weights = sum(parameter.numel() for parameter in VisionTransformer(config).parameters())
+    return 4 * 4 * weights + batch * activation_bytes(config)
 
 
 def product_intensity(m: int, k: int, n: int, bytes_per_number: int = 4) -> float:

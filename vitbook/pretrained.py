@@ -72,7 +72,7 @@ def load_pretrained(
         downloaded, or "vitbook:NAME", which comes with the package; or a dictionary of tensors.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
-    resize: how, a key of `KERNELS`; that of the weights' own source if not given.
+    resize: how, a key of `KERNELS`; that of the weights' own source if not given. The notes name it.
     channels: 1 or 3; for the other than the weights', the kernels of the three colours are added up, or shared out.
     num_heads: for layouts that do not tell it. Where it is not given, a head is taken to be 64 wide, and 80 of 1,280.
     mirrors: addresses of folders to be tried before the known ones; progress: whether to show a bar. For downloads.
@@ -111,7 +111,7 @@ def load_pretrained(
     if not (known or checkpoint.config or num_heads or translation.num_heads):
         c = model.config
         notes.append(f"num_heads: {c.num_heads}, if a head is {c.dim // c.num_heads} wide: the weights do not tell")
-    notes += change(model, num_classes, image_size, channels, KERNELS[kernel])
+    notes += change(model, num_classes, image_size, channels, kernel)
 
     pictures = STYLES[checkpoint.style] | checkpoint.pictures
     for name in ("mean", "std"):
@@ -356,9 +356,12 @@ def change(
     num_classes: int | None,
     image_size: int | tuple[int, int] | None,
     channels: int | None,
-    kernel: dict[str, Any],
+    kernel: str,
 ) -> list[str]:
-    """Give a model another head, image size and number of channels, in place. Returns what was done, in words."""
+    """Give a model another head, image size and number of channels, in place. Returns what was done, in words.
+
+    kernel: how positions are interpolated, a key of `KERNELS`.
+    """
     before, notes = model.config, []
     asked = dict(num_classes=num_classes, image_size=image_size, channels=channels)
     config = replace(before, **{name: value for name, value in asked.items() if value is not None})
@@ -377,13 +380,14 @@ def change(
         projection.weight, projection.in_channels = nn.Parameter(weight.contiguous()), config.channels
         notes.append(f"patch_embed: kernels of {before.channels} channels made into {config.channels}")
     if config.image_size != before.image_size:
-        positions = model.embedding.positions
+        positions, how = model.embedding.positions, ""
         if isinstance(positions, LearnedPositions):
-            grid = grid_size(config.image_size, config.patch_size)
-            table = resize_positions(positions.pos_embed, positions.grid, grid, positions.num_prefix_tokens, **kernel)
+            grid, rule = grid_size(config.image_size, config.patch_size), KERNELS[kernel]
+            table = resize_positions(positions.pos_embed, positions.grid, grid, positions.num_prefix_tokens, **rule)
+            how = f", as {kernel} does it: {', '.join([rule['mode'], *(name for name in rule if rule[name] is True)])}"
         model.resize(config.image_size)
         if isinstance(positions, LearnedPositions):
             positions.pos_embed = nn.Parameter(table)
-        notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}")
+        notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}{how}")
     model.config = config
     return notes

@@ -17,7 +17,10 @@ FAMILIES = {
     "deit": ("https://dl.fbaipublicfiles.com/deit", "{name}-{sha256}.pth"),
 }
 
-# family, name, megabytes (millions of bytes), how the SHA-256 begins where that is published, crop if not the family's
+# family, name, megabytes (millions of bytes), top-1 in per cent, how the SHA-256 begins, crop if not the family's; a -,
+# or nothing, where that is not published or not known here. Top-1 is the share of ImageNet's validation pictures named
+# rightly. Its sources: timm's results/results-imagenet.csv, which is measured anew at times, so that the last digits
+# move; torchvision's ViT_B_16_Weights and its like; README_deit.md of facebookresearch/deit.
 TABLE = """
 google  Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224      22.9
 google  S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224     88.2
@@ -25,25 +28,25 @@ google  B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--imagenet2012-
 google  Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0                                              39.0
 google  S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0                                            120.3
 google  B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0                                            410.4
-timm    vit_tiny_patch16_224.augreg_in21k_ft_in1k       22.9
-timm    vit_small_patch16_224.augreg_in21k_ft_in1k      88.2
-timm    vit_base_patch16_224.augreg_in21k_ft_in1k      346.3
-timm    vit_base_patch16_384.augreg_in21k_ft_in1k      347.4  -  1.0
-timm    vit_large_patch16_224.augreg_in21k_ft_in1k    1217.3
+timm    vit_tiny_patch16_224.augreg_in21k_ft_in1k       22.9  75.452
+timm    vit_small_patch16_224.augreg_in21k_ft_in1k      88.2  81.402
+timm    vit_base_patch16_224.augreg_in21k_ft_in1k      346.3  84.534
+timm    vit_base_patch16_384.augreg_in21k_ft_in1k      347.4  85.996  -  1.0
+timm    vit_large_patch16_224.augreg_in21k_ft_in1k    1217.3  85.856
 hf      google/vit-base-patch16-224                    346.3
 hf      google/vit-base-patch16-224-in21k              345.6
-torchvision  vit_b_16    346.3  c867db91
-torchvision  vit_b_32    353.0  d86f8d99
-torchvision  vit_l_16   1217.4  852ce7e3  0.9256
-torchvision  vit_l_32   1226.3  c7638314
-deit  deit_tiny_patch16_224               22.9  a1311bcf
-deit  deit_small_patch16_224              88.2  cd65a155
-deit  deit_base_patch16_224              346.3  b5f2ef4d
-deit  deit_base_patch16_384              347.4  8de9b5d1
-deit  deit_tiny_distilled_patch16_224     23.6  b40b3cf7
-deit  deit_small_distilled_patch16_224    89.8  649709d9
-deit  deit_base_distilled_patch16_224    349.4  df68dfff
-deit  deit_base_distilled_patch16_384    350.5  d0272ac0
+torchvision  vit_b_16    346.3  81.072  c867db91
+torchvision  vit_b_32    353.0  75.912  d86f8d99
+torchvision  vit_l_16   1217.4  79.662  852ce7e3  0.9256
+torchvision  vit_l_32   1226.3  76.972  c7638314
+deit  deit_tiny_patch16_224               22.9  72.202  a1311bcf
+deit  deit_small_patch16_224              88.2  79.854  cd65a155
+deit  deit_base_patch16_224              346.3  81.846  b5f2ef4d
+deit  deit_base_patch16_384              347.4  82.890  8de9b5d1
+deit  deit_tiny_distilled_patch16_224     23.6  74.476  b40b3cf7
+deit  deit_small_distilled_patch16_224    89.8  81.164  649709d9
+deit  deit_base_distilled_patch16_224    349.4  83.372  df68dfff
+deit  deit_base_distilled_patch16_384    350.5  85.224  d0272ac0
 """
 
 
@@ -56,6 +59,7 @@ class Published:
     megabytes: float
     sha256: str = ""  # its beginning, or nothing
     crop: float | None = None  # share of a picture that is seen, where it is not the family's
+    top_1: float | None = None  # per cent of ImageNet's validation pictures named rightly, as published, if known
 
     @property
     def path(self) -> str:
@@ -73,8 +77,9 @@ class Published:
 def read_row(row: str) -> Published:
     """A line of the table."""
     family, name, megabytes, *more = row.split()
-    sha256, crop = [*more, "", ""][:2] if more else ("", "")
-    return Published(family, name, float(megabytes), sha256.strip("-"), float(crop) if crop else None)
+    top_1, sha256, crop = [word.strip("-") for word in [*more, "-", "-", "-"][:3]]
+    numbers = dict(crop=float(crop) if crop else None, top_1=float(top_1) if top_1 else None)
+    return Published(family, name, float(megabytes), sha256, **numbers)
 
 
 PUBLISHED = {f"{entry.family}:{entry.name}": entry for entry in map(read_row, TABLE.strip().splitlines())}
