@@ -70,6 +70,7 @@ def unknown_commands(script: str) -> list[str]:
 
 BINARIES = {
     "python",
+    "activate",
     "pip",
     "jupyter",
     "vitbook",

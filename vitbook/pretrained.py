@@ -247,6 +247,8 @@ def our_facts(facts: dict, source: str | Path) -> tuple[ViTConfig, dict[str, Any
         config, class_names = from_json(ViTConfig, facts["model"]), tuple(map(str, facts["class_names"]))
         if not len(pictures["mean"]) == len(pictures["std"]) == config.channels:
             raise ValueError(f"mean and std of {config.channels} channels")
+        if not all(abs(m) < math.inf and 0 < s < math.inf for m, s in zip(*pictures.values(), strict=True)):
+            raise ValueError(f"mean and std must be finite, std above 0, got {pictures}")
         if len(class_names) != config.num_classes:
             raise ValueError(f"{config.num_classes} classes and {len(class_names)} names")
         return config, pictures, class_names
