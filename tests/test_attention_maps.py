@@ -2,9 +2,6 @@
 
 import math
 from copy import deepcopy
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
@@ -216,7 +213,7 @@ def test_a_stream_and_a_lens_are_of_this_books_models():
         residual_stream(small_vit(), images[..., :8])
 
 
-# Somebody else's models, as chapter 13 says
+# Somebody else's models, as chapter 13 says; timm's are in test_peers.py
 
 
 def are_all_the_weights(weights, blocks, tokens):
@@ -245,29 +242,6 @@ def test_transformers_gives_its_weights_under_eager_attention_alone():
     assert fused.config._attn_implementation == "sdpa"
     model = transformers.ViTModel._from_config(config, attn_implementation="eager").eval()
     are_all_the_weights(model(torch.randn(B, 3, 8, 8), output_attentions=True).attentions, L, 5)
-
-
-@pytest.fixture
-def timm(monkeypatch):
-    if find_spec("timm") is None:
-        pytest.skip("timm is not installed; make peers installs it")
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parent.parent / "benchmarks")
-    import_module("vision").import_torchvision()  # which timm imports
-    return import_module("timm")
-
-
-@pytest.mark.peers
-def test_timms_dropout_hears_the_weights_once_the_fused_kernel_is_off(timm):
-    sizes = dict(img_size=8, patch_size=4, embed_dim=24, depth=L, num_heads=H)
-    model, images, heard = timm.models.VisionTransformer(**sizes).eval(), torch.randn(B, 3, 8, 8), []
-    for block in model.blocks:
-        block.attn.attn_drop.register_forward_hook(lambda module, inputs, output: heard.append(output))
-    expected = model(images)
-    assert not heard
-    for block in model.blocks:
-        block.attn.fused_attn = False
-    assert_close(model(images), expected)
-    are_all_the_weights(heard, L, 5)
 
 
 # Rollout

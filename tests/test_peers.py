@@ -1,4 +1,4 @@
-"""timm and torchvision themselves beside ours: scores, pictures, positions. `make peers` has them installed."""
+"""timm and torchvision themselves beside ours: scores, pictures, positions, attention. `make peers` runs these."""
 
 import sys
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ import foreign
 import numpy as np
 import pytest
 import torch
-from foreign import DEPTH, HIDDEN, SIDE, D, H, K, P, images
+from foreign import DEPTH, HIDDEN, SIDE, D, H, K, N, P, images
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close
@@ -136,3 +136,21 @@ def test_positions_are_resized_as_each_library_does_it(timm, torchvision, side):
     state = {"encoder.pos_embedding": table}
     theirs = torchvision.models.vision_transformer.interpolate_embeddings(side * P, P, state)["encoder.pos_embedding"]
     assert_close(resize_positions(table, (5, 5), (side, side), **KERNELS["torchvision"]), theirs)
+
+
+# Attention
+
+
+def test_timms_dropout_hears_the_weights_once_the_fused_kernel_is_off(timm):
+    """As chapter 13 says."""
+    model, pictures, heard = timms(timm), images().float(), []
+    for block in model.blocks:
+        block.attn.attn_drop.register_forward_hook(lambda module, inputs, output: heard.append(output))
+    expected = model(pictures)
+    assert not heard
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    assert_close(model(pictures), expected)
+    assert [tuple(weights.shape) for weights in heard] == [(2, H, N + 1, N + 1)] * DEPTH
+    for weights in heard:
+        assert_close(weights.sum(dim=-1), torch.ones(2, H, N + 1))
