@@ -18,6 +18,7 @@ from sphinx.environment import BuildEnvironment
 PAGE = "glossary"
 KIND = "glossary-term"
 WITHOUT = {PAGE, "references"}  # pages that are lists themselves
+CAPITAL = {"Adam", "Adams", "Transformer", "Transformers"}  # in small letters, `transformers` is a library
 
 # Phrases in which a term means something else. A mention inside one of them is passed over.
 OTHER_SENSES = {
@@ -83,9 +84,9 @@ def forms(name: str) -> list[str]:
 
 
 def pattern(form: str) -> str:
-    """A form as a regular expression: any white space between words; a capital or not at the beginning."""
+    """A form as a regular expression: any white space between words; mostly, a capital or not at the beginning."""
     first = re.escape(form[0])
-    if not any(letter.isupper() for letter in form[1:]) and form not in ("Adam", "Adams"):
+    if not any(letter.isupper() for letter in form[1:]) and form not in CAPITAL:
         first = f"[{form[0].upper()}{form[0].lower()}]"
     return first + re.escape(form[1:]).replace(r"\ ", r"\s+")
 

@@ -42,6 +42,7 @@ def terms(text: str) -> list[str]:
         ("IoU", ["Intersection over union (IoU)"]),
         ("a Vision Transformer", ["Vision Transformer (ViT)"]),
         ("a Transformer", ["Transformer"]),
+        ("Hugging Face's transformers", []),
         ("it lies in\nmemory", []),
         ("it asks the memory", ["Memory"]),
         ("a singular value of a key", ["Key"]),
