@@ -270,7 +270,7 @@ def test_what_ails_a_model_is_not_that_its_device_has_no_float64():
             return super().to(dtype)
 
     (finding,) = (f for f in examine(OnMps(3, K), SHAPE, K) if f.result == "FAILED")
-    assert finding.details.startswith("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+    assert "mat1 and mat2 shapes cannot be multiplied" in finding.details and "MPS" not in finding.details
 
 
 def test_more_than_scores_returned_is_said():
