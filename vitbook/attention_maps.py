@@ -26,10 +26,9 @@ from vitbook.checks import (
     check_tensors,
     decomposed,
 )
+from vitbook.embedding import Grid
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.vit import VisionTransformer
-
-Grid = tuple[int, int]
 
 HEAD_REDUCTIONS = {"mean": Tensor.mean, "max": Tensor.amax, "min": Tensor.amin}
 

@@ -42,4 +42,4 @@ def conforms(value: Any, kind: Any) -> bool:
 
 def described(kind: Any) -> str:
     """A type in a word or two."""
-    return getattr(kind, "__name__", str(kind)) if not get_args(kind) else str(kind).replace("pathlib.", "")
+    return getattr(kind, "__name__", str(kind)) if not get_args(kind) else str(kind).replace(f"{Path.__module__}.", "")
