@@ -23,7 +23,7 @@ from vitbook.checkpoint import load_checkpoint
 from vitbook.pictures import read_picture
 from vitbook.pretrained import load_pretrained
 from vitbook.progress import progress
-from vitbook.runs import load_trained, read_run
+from vitbook.runs import open_weights, read_run
 
 MUCH = 300_000_000  # bytes; a bomb that burst would take at least so many
 FACTS = dict(mean=[0.5], std=[0.5], class_names=list("0123456789"))
@@ -164,8 +164,8 @@ BOMBS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], object]]] = {
     "deep-run.json": (lambda _: DEEP, read_run),
     "deep.ipynb": (lambda _: DEEP, progress),
     "digits.ipynb": (lambda _: DIGITS, progress),
-    "blocks.json": (lambda folder: huge(folder, depth=10**9), load_trained),
-    "wide.json": (lambda folder: huge(folder, dim=3 * 2**20, mlp_dim=2**40), load_trained),
+    "blocks.json": (lambda folder: huge(folder, depth=10**9), open_weights),
+    "wide.json": (lambda folder: huge(folder, dim=3 * 2**20, mlp_dim=2**40), open_weights),
     "wider.json": (lambda folder: huge(folder, dim=3 * 2**60), load_pretrained),
     "classes.json": (
         lambda folder: checkpoint(folder, dict(model=SHAPE | {"num_classes": 2**40}, **FACTS)),
@@ -173,7 +173,7 @@ BOMBS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], object]]] = {
     ),
     "grid.json": (
         lambda folder: huge(folder, image_size=[2**16, 2**16], patch_size=1, positions="sincos_2d"),
-        load_trained,
+        open_weights,
     ),
     "packed.tar.gz": (lambda _: zlib.compress(zeros(), 1, 31), read_archive),
     "packed.zip": (lambda _: zipped({"top/a": zeros()}), read_archive),

@@ -29,6 +29,7 @@ MAX_BYTES = 1_000_000
 MAX_CELLS = 54
 MAX_WORDS = 3300
 MAX_CODE_LINES = 30
+MAX_CODE_WIDTH = 100  # characters that a laptop's screen shows beside the two sidebars
 MIN_ALT = 30
 MIN_EXERCISES = 3
 ALLOWED_HTML = {"br", "details", "sub", "summary", "sup"}
@@ -337,6 +338,20 @@ def size(chapter: Chapter) -> list[str]:
     return complaints
 
 
+def code_fits(chapter: Chapter) -> list[str]:
+    """No line of code, in a cell or a solution, has its end beyond the frame."""
+    blocks = [(i, cell.source) for i, cell in chapter.code() if not notebook_tool.is_generated(cell)]
+    for index, cell in chapter.markdown():
+        tokens = MarkdownIt().parse(cell.source)
+        blocks += [(index, token.content) for token in tokens if token.type == "fence"]
+    return [
+        f"cell {index}: a line of {len(line)} characters, over {MAX_CODE_WIDTH}: {line.strip()}"
+        for index, source in blocks
+        for line in source.splitlines()
+        if len(line) > MAX_CODE_WIDTH
+    ]
+
+
 def images_described(chapter: Chapter) -> list[str]:
     """Every image has a caption, an anchor and a text for those who cannot see it, in the cell's metadata."""
     complaints = []
@@ -499,6 +514,7 @@ RULES = (
     outputs_present,
     portable_outputs,
     size,
+    code_fits,
     images_described,
     links_resolve,
     exercises,

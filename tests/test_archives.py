@@ -214,7 +214,7 @@ def test_a_header_that_promises_what_is_not_there_is_refused_or_ends_it(tmp_path
     except ValueError as error:
         assert f"{path} is damaged or cut short: " in str(error)
     else:
-        assert found == FILES and kind != "REGTYPE"
+        assert found == FILES and (kind != "REGTYPE" or size < 0)  # newer Pythons take a negative size for the end
 
 
 def test_a_zip_that_lies_about_a_size_is_refused(tmp_path):

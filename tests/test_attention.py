@@ -157,6 +157,13 @@ def test_what_lies_on_another_device_is_named(function, elsewhere):
         function(**arguments)
 
 
+@pytest.mark.parametrize("function", [attention_scores, attention, fused_attention])
+def test_equal_shapes_are_no_reason_to_overlook_the_device(function):
+    x = torch.randn(B, T, 4)
+    with pytest.raises(ValueError, match="q, k and v must be on one device, got cpu, meta and"):
+        function(*[x, x.to("meta"), x][: 2 if function is attention_scores else 3])
+
+
 @pytest.mark.parametrize("bandwidth", [0, -0.5])
 def test_a_bandwidth_must_be_positive(bandwidth):
     with pytest.raises(ValueError, match=f"must be a positive number, got {bandwidth}"):

@@ -52,7 +52,7 @@ def by_pil(name: str, picture: Image.Image, s: float) -> Image.Image:
         kinds = Image.Transform.AFFINE, Image.Resampling.BILINEAR
         return picture.transform(picture.size, kinds[0], about_middle, kinds[1], fillcolor=(128, 128, 128))
     return dict(
-        solarize=lambda: ImageOps.solarize(picture, math.floor(255 * (1 - abs(s))) + 1),
+        solarize=lambda: ImageOps.solarize(picture, math.ceil(256 * (1 - abs(s)))),
         posterize=lambda: ImageOps.posterize(picture, 8 - round(4 * abs(s))),
         auto_contrast=lambda: ImageOps.autocontrast(picture),
         equalize=lambda: ImageOps.equalize(picture),
@@ -99,7 +99,7 @@ def test_closed_forms():
     ramp = 10 * steps
     assert torch.equal(applied("equalize", ramp, 1.0), 17 * steps)  # 0 … 255, though there are 16 pixels alone
     assert torch.equal(applied("auto_contrast", ramp + 40, 1.0), 17 * steps)
-    assert torch.equal(applied("solarize", ramp, 1.0), torch.where(ramp > 0, 255 - ramp, ramp))
+    assert torch.equal(applied("solarize", ramp, 1.0), 255 - ramp)
     assert torch.equal(applied("posterize", ramp, 1.0), ramp // 16 * 16)
     assert torch.equal(applied("brightness", ramp, 1.0), (ramp.float() * 1.9).clamp(max=255).round().byte())
     constant = torch.full((2, 3, 4, 5), 77, dtype=torch.uint8)

@@ -133,13 +133,14 @@ def test_predict_sees_colours_in_grey_where_the_model_does(trained, tmp_path):
 
 def recorded(folder: Path, image_size: tuple[int, int] = (8, 8)) -> tuple[torch.Tensor, torch.Tensor]:
     """The first test digit as a trained model sees it, and its weights (L, 1, h, T, T)."""
-    model, facts = runs.load_trained(folder)
+    weights = runs.open_weights(folder)
+    model, seen = weights.model, weights.preprocessing
     model.resize(image_size)
     scaled = crop_and_scale(Image.fromarray(digits().test.images[0, 0].numpy()).convert("RGB"), *image_size)
     pixels = to_tensor(scaled)[None, :1]
-    with torch.no_grad(), recorded_attention(model) as weights:
-        model(normalise(pixels, torch.tensor(facts["mean"]), torch.tensor(facts["std"])))
-    return pixels[0], torch.stack(weights)
+    with torch.no_grad(), recorded_attention(model) as attention:
+        model(normalise(pixels, torch.tensor(seen.mean), torch.tensor(seen.std)))
+    return pixels[0], torch.stack(attention)
 
 
 def explained(monkeypatch, arguments: list[str]) -> tuple[tuple, dict]:
@@ -195,10 +196,10 @@ def test_explain_writes_a_page_to_explore_as_well(trained, tmp_path, capsys):
     assert main(["explain", *place, "--size", "16", "--html", str(tmp_path / "new" / "page.html")]) == 0
     assert capsys.readouterr().out.endswith(f"figure.png, to be explored in {tmp_path / 'new' / 'page.html'}\n")
     page = (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
-    model, facts = runs.load_trained(trained)
+    weights = runs.open_weights(trained)
     images = recorded(trained, (16, 16))[0][None]
-    moments = (torch.tensor(facts["mean"]), torch.tensor(facts["std"]))
-    made = explore(model, images, lambda x: normalise(x, *moments), class_names=facts["class_names"])
+    moments = (torch.tensor(weights.preprocessing.mean), torch.tensor(weights.preprocessing.std))
+    made = explore(weights.model, images, lambda x: normalise(x, *moments), class_names=weights.class_names)
     assert made.html in page
 
 
@@ -304,8 +305,7 @@ def test_a_recipe_trains(name, tmp_path):
     records = runs.train_run(run, progress=False)
     assert records[0]["step"] >= 2
     assert records[0]["train_loss"] == pytest.approx(math.log(len(small.class_names)), abs=1.5)
-    facts = runs.load_trained(tmp_path / "run")[1]
-    assert tuple(facts["class_names"]) == small.class_names
+    assert runs.open_weights(tmp_path / "run").class_names == small.class_names
     assert 0 <= runs.evaluate_run(tmp_path / "run").accuracy <= 1
 
 
@@ -369,7 +369,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
         ("evaluate {empty}/none", 1, "there is no trained model at"),
         ("evaluate {broken}", 1, "should be the JSON of a checkpoint"),
         ("evaluate {trained} --split all", 1, "unknown split 'all'"),
-        ("evaluate {trained}/last.json", 1, "does not hold the weights of a VisionTransformer"),
+        ("evaluate {trained}/last.json", 1, "left over model.embedding"),
         ("predict", 2, "predict needs a picture file"),
         ("predict {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
         ("predict {empty}/none.png --checkpoint {trained}", 1, "No such file or directory"),
@@ -544,10 +544,10 @@ def test_a_run_is_named_after_the_weights_it_begins_with(monkeypatch, weights_fi
 def test_train_changes_the_weights_that_it_began_with(tmp_path, weights_file):
     options = ["--dropout", "0.1", "--epochs", "1", "--affine", "0", "--no-progress"]
     assert main(["train", "--init", str(weights_file), "--folder", str(tmp_path), *options]) == 0
-    model, facts = runs.load_trained(tmp_path)
+    model = runs.open_weights(tmp_path).model
     before = load_pretrained(weights_file).model.state_dict()
     assert not torch.equal(model.cpu().state_dict()["norm.bias"], before["norm.bias"])
-    assert facts["model"]["dropout"] == 0.1
+    assert model.config.dropout == 0.1
 
 
 def test_a_named_model_has_no_weights_to_begin_with(tmp_path, weights_file):
@@ -573,6 +573,27 @@ def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys, monk
     save_checkpoint(tmp_path / "weights", "small", pretrained.model.state_dict(), facts)
     assert main(["predict", "--weights", "vitbook:small", str(path), "--top", "1"]) == 0
     assert capsys.readouterr().out.split()[-2] in facts["class_names"]
+
+
+@pytest.mark.parametrize("kind", ["plain", "distilled", "headless"])
+def test_explain_looks_into_the_weights_of_others(tmp_path, capsys, monkeypatch, kind):
+    path, weights_file = tmp_path / "picture.png", tmp_path / "weights.pth"
+    Image.fromarray(photograph("portrait").permute(1, 2, 0).numpy()).save(path)
+    changes = {"plain": {}, "distilled": dict(distilled=True), "headless": dict(classes=0)}[kind]
+    torch.save(foreign.timm(dim=64, depth=2, **changes), weights_file)
+    own = load_pretrained(weights_file)
+    with torch.no_grad(), recorded_attention(own.model) as weights:
+        scores = own.model(own.preprocessing(photograph("portrait")))[0]
+    (pixels, rolled, heads, _), _ = explained(
+        monkeypatch, [str(path), "--weights", str(weights_file), "--out", str(tmp_path / "out.png")]
+    )
+    grid, before = own.model.embedding.grid, 2 if kind == "distilled" else 1
+    assert torch.equal(pixels, own.preprocessing.view(photograph("portrait"))[0])
+    torch.testing.assert_close(rolled, rollout(torch.stack(weights))[0, 0, before:].view(grid))
+    torch.testing.assert_close(torch.stack(heads), weights[-1][0, :, 0, before:].view(-1, *grid))
+    share, best = scores.softmax(dim=0).max(dim=0)
+    guess = "" if kind == "headless" else f"{path}: class {best} {share:.1%}\n"
+    assert capsys.readouterr().out == f"{guess}drawn in {tmp_path / 'out.png'}\n"
 
 
 def test_help_explains_where_weights_come_from(capsys):

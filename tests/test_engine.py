@@ -320,6 +320,9 @@ def test_the_models_mode_is_left_as_it_was():
     one, other = trained(PLAIN, some_model(dropout=0.3).eval()), trained(PLAIN, some_model(dropout=0.3).train())
     assert (one.training, other.training) == (False, True)
     assert same_weights(one, other)
+    part = some_model().train()
+    part.norm.eval()
+    assert trained(PLAIN, part).training and not part.norm.training and part.encoder.training
 
 
 def test_an_interrupted_training_leaves_the_model_in_its_mode_with_every_patch():

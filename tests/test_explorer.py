@@ -120,8 +120,10 @@ def test_chosen_layers_and_heads_are_those_that_are_kept():
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_as_it_was_and_shown_in_evaluation(training):
     model, images = small_vit(dropout=0.5).train(training), pictures()
+    model.encoder.blocks[1].eval()
     made = explore(model, images, prepare)
     assert model.training == training and model.encoder.blocks[0].attn.training == training
+    assert not model.encoder.blocks[1].mlp.training
     assert all(parameter.grad is None for parameter in model.parameters())
     assert_within_a_step(unpacked(made)[:, 6], rollout(recorded(model.eval(), images)))
 
@@ -213,13 +215,17 @@ def test_every_argument_has_an_effect():
         (dict(layers=[2]), r"layer must lie in 0 … 1, or -2 … -1 from the end, got 2"),
         (dict(heads=[0, -4]), r"head must lie in 0 … 2, or -3 … -1 from the end, got -4"),
         (dict(layers=[]), "at least one layer is needed"),
-        (dict(model=SmallCNN(3, 4)), "SmallCNN is no VisionTransformer"),
         (dict(prepare=lambda images: images * torch.nan), "not finite"),
     ],
 )
 def test_what_does_not_fit_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         explore(**dict(model=small_vit(), images=pictures(), prepare=prepare) | changes)
+
+
+def test_another_model_is_refused():
+    with pytest.raises(TypeError, match="model must be a VisionTransformer, got SmallCNN"):
+        explore(SmallCNN(3, 4), pictures(), prepare)
 
 
 @pytest.mark.parametrize(

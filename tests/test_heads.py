@@ -187,7 +187,7 @@ def features_are_those_of_a_model_at_rest(collect_features) -> None:
     assert model.training and not collected.requires_grad
     model.eval()
     expected = torch.cat([model.features(images) for images, _ in batches])
-    assert_close(collected, expected.float())
+    assert_close(collected, expected)
     assert labels.tolist() == [1, 0, 2, 4]
 
 

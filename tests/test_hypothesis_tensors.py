@@ -156,6 +156,20 @@ def _(draw):
     return dict(model=nn.Linear(4, 3), batches=batches), holds
 
 
+@covers(training.evaluating)
+def _(draw):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)).train(draw(st.booleans()))
+    model[1].train(draw(st.booleans()))
+
+    def holds(block):
+        before = [module.training for module in model.modules()]
+        with block:
+            assert not any(module.training for module in model.modules())
+        assert [module.training for module in model.modules()] == before
+
+    return dict(model=model), holds
+
+
 # Data
 
 
@@ -240,6 +254,22 @@ def _(draw):
     wanted = preprocessing.Preprocessing((0.5,) * channels, (0.2,) * channels, shape, crop)
     picture = tensor(draw, 3, size(draw, 1, 9), size(draw, 1, 9), dtype=torch.uint8)
     return dict(self=wanted, picture=picture), lambda x: is_like(x, (1, channels, *shape), torch.float32)
+
+
+@covers(preprocessing.Preprocessing.view)
+def _(draw):
+    channels, shape = draw(st.sampled_from((1, 3))), (size(draw), size(draw))
+    wanted = preprocessing.Preprocessing((0.5,) * channels, (0.2,) * channels, shape)
+    picture = tensor(draw, 3, size(draw, 1, 9), size(draw, 1, 9), dtype=torch.uint8)
+    return dict(self=wanted, picture=picture), lambda x: is_like(x, (1, channels, *shape), torch.uint8)
+
+
+@covers(preprocessing.Preprocessing.normalise)
+def _(draw):
+    channels = draw(st.sampled_from((1, 3)))
+    wanted = preprocessing.Preprocessing((0.5,) * channels, (0.25,) * channels, (4, 4))
+    images = batch(draw, torch.uint8, least=0, channels=channels)
+    return dict(self=wanted, images=images), lambda x: torch.testing.assert_close(x, (images / 255 - 0.5) / 0.25)
 
 
 # Other people's weights

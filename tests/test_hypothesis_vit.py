@@ -415,7 +415,8 @@ def _(draw):
 
 @covers(vit.create_vit, dict(name="model"))
 def _(draw):
-    return dict(name="vit_digits", depth=size(draw, 1, 2)), lambda model: len(model.encoder.blocks) > 0
+    depth = size(draw, 1, 2)
+    return dict(name="vit_digits", depth=depth), lambda model: len(model.encoder.blocks) == depth
 
 
 @covers(cnn.SmallCNN)

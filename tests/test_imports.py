@@ -39,7 +39,7 @@ BESIDE = ["checks", "typed", "names", "pictures", "archives", "download", "sourc
 BESIDE += ["published", "weight_files", "augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
 BESIDE += ["watching"]
 # The command line may call everything, each of these those before it, and nothing else calls them.
-ABOVE = ["runs", "cli", "__main__"]
+ABOVE = ["explanation", "runs", "cli", "__main__"]
 
 MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
 

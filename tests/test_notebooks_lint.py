@@ -158,6 +158,8 @@ BROKEN: dict[str, tuple[Callable, Change]] = {
     "cells": (lint.size, many_cells),
     "words": (lint.size, prose("word " * lint.MAX_WORDS)),
     "long code": (lint.size, code("x = 1\n" * (lint.MAX_CODE_LINES + 1))),
+    "wide code": (lint.code_fits, code(f"x = {'1' * (lint.MAX_CODE_WIDTH - 3)}")),
+    "wide solution": (lint.code_fits, prose(f"```python\n# {'-' * (lint.MAX_CODE_WIDTH - 1)}\n```")),
     "no metadata": (lint.images_described, uncaptioned),
     "no caption": (lint.images_described, figure("figure", "caption", "")),
     "no name": (lint.images_described, figure("figure", "name", "")),

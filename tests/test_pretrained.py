@@ -27,7 +27,7 @@ from vitbook.pretrained import (
     to_timm,
 )
 from vitbook.published import ASSETS
-from vitbook.runs import load_trained
+from vitbook.runs import open_weights
 from vitbook.sources import CIFAR10_CLASSES
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
@@ -469,7 +469,7 @@ class TestOurs:
             load_pretrained(path)
 
     @pytest.mark.parametrize("moments", [{"mean": [0.4, float("nan"), 0.6]}, {"std": [0.2, float("inf"), 0.1]}])
-    @pytest.mark.parametrize("load", [load_pretrained, load_trained])
+    @pytest.mark.parametrize("load", [load_pretrained, open_weights])
     def test_one_with_moments_that_are_not_finite_is_refused(self, load, moments, tmp_path):
         path = ours(load_pretrained(foreign.google()).model, tmp_path, **moments)
         with pytest.raises(ValueError, match=r"best\.json does not tell .*mean and std must be finite, std above 0"):

@@ -165,7 +165,19 @@ def test_the_weights_start_as_documented():
 
 def test_initialise_draws_anew():
     model = small_vit()
+    torch.nn.init.ones_(model.head.weight)
+    torch.nn.init.ones_(model.encoder.blocks[1].mlp.fc1.bias)
+    before = {name: p.clone() for name, p in model.named_parameters()}
     model.initialise()
+    drawn = {
+        name for name, p in model.named_parameters() if p.ndim > 1 and name.startswith(("encoder", "embedding.patch"))
+    }
+    assert len(drawn) == 4 * model.config.depth + 1
+    for name, p in model.named_parameters():
+        assert (p != before[name]).double().mean() > 0.9 if name in drawn else True
+    kept = [name for name in before if "pos_embed" in name or "cls_token" in name or "norm" in name]
+    assert len(kept) == 2 + 2 * (2 * model.config.depth + 1)
+    assert all(torch.equal(model.get_parameter(name), before[name]) for name in kept)
     assert not model.head.weight.any()
     assert not model.encoder.blocks[1].mlp.fc1.bias.any()
 

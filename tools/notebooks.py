@@ -217,7 +217,7 @@ class RunningInterpreter(KernelSpecManager):
 
 def kernel_environment(folder: str) -> dict[str, str]:
     """The environment of a kernel: no settings of the user's, of the terminal's or of the locale."""
-    personal = ("IPYTHON", "JUPYTER", "MPL", "MATPLOTLIB", "LC_", "LANG", "PYTHONSTARTUP", "PYTHONWARNINGS")
+    personal = ("IPYTHON", "JUPYTER", "MPL", "MATPLOTLIB", "LC_", "LANG", "PYTHONSTARTUP", "PYTHONWARNINGS", "VITBOOK")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(personal)}
     environment |= {
         "COLUMNS": "80",

@@ -114,6 +114,7 @@ def check_attention_inputs(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None 
     check_floats(q=q, k=k, v=v)
     check_shares(dropout_p=dropout_p)
     same = q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype
+    same = same and q.device == k.device == v.device
     if mask is None and same and q.ndim > 1 and 0 not in q.shape[-2:]:
         return  # as in self-attention: nothing is left to check, and in a small model checking costs time
     for name, x in (("q", q), ("k", k), ("v", v)):

@@ -88,8 +88,9 @@ def random_flip(images: Tensor) -> Tensor:
 def random_erasing(images: Tensor, probability: float) -> Tensor:
     """Blot out a rectangle in a share of the pictures with 0, the mean of normalised ones. (B, C, H, W) → the same.
 
-    Zhong et al. 2020: 2 to 33 % of the area, in a square picture 0.3 to 3.3 times as high as wide. Raises ValueError
-    unless 0 ≤ probability ≤ 1.
+    Zhong et al. 2020, with the numbers of timm and torchvision: 2 to 33 % of the area, in a square picture 0.3 to 3.3
+    times as high as wide. Differs: the paper has up to 40 %, and draws the ratio evenly, not its logarithm; what does
+    not fit is shortened, not drawn again. Raises ValueError unless 0 ≤ probability ≤ 1.
     """
     check_shares(probability=probability)
     check_pictures(images)
@@ -223,8 +224,8 @@ def sharpness(pixels: Tensor, strength: Tensor) -> Tensor:
 
 
 def solarize(pixels: Tensor, strength: Tensor) -> Tensor:
-    """Invert the levels above a threshold, which falls from 255 to 0. (B, C, H, W), (B, 1, 1, 1) → the same."""
-    return torch.where(pixels > 255 * (1 - strength.abs()), 255 - pixels, pixels)
+    """Invert the levels from a threshold on, which falls from 256 to 0. (B, C, H, W), (B, 1, 1, 1) → the same."""
+    return torch.where(pixels >= 256 * (1 - strength.abs()), 255 - pixels, pixels)
 
 
 def posterize(pixels: Tensor, strength: Tensor) -> Tensor:

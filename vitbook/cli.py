@@ -12,7 +12,7 @@ import torch
 import torchinfo
 import tyro
 
-from vitbook import runs
+from vitbook import explanation, runs
 from vitbook.exercises import EXERCISES
 from vitbook.progress import progress
 from vitbook.sources import SOURCES
@@ -94,6 +94,7 @@ class Explain:
 
     image: tyro.conf.Positional[Path]  # a picture file of any size and kind
     checkpoint: Path = TRAINED  # the folder of a training, or a checkpoint's JSON
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
     layer: int = -1  # the block whose heads are drawn, from 0; -1 for the last
     head: int | None = None  # the only head to draw, from 0; every head if not given
     query: tuple[int, int] | None = None  # row and column of the patch that attends, from 0; else the class token
@@ -102,11 +103,11 @@ class Explain:
     html: Path | None = None  # where to put a page with every layer, head and query, if one is wanted
 
     def __call__(self) -> None:
-        model, facts = runs.load_trained(self.checkpoint)
-        found = runs.explain_picture(model, facts, self.image, self.layer, self.head, self.query, self.size)
-        runs.write_explanation(found, self.out)
+        weights = runs.open_weights(self.weights or self.checkpoint)
+        found = explanation.explain_picture(weights, self.image, self.layer, self.head, self.query, self.size)
+        explanation.write_explanation(found, self.out)
         if self.html:
-            runs.write_explorer(model, facts, found, self.html)
+            explanation.write_explorer(weights, found, self.html)
         if found.resized:
             print(found.resized)
         if found.guess:

@@ -165,8 +165,9 @@ class LearnedPositions2D(nn.Module):
 class SinCosPositions2D(nn.Module):
     """A fixed code: sin-cos of the row beside sin-cos of the column, D/2 wide each. → (1, T, D).
 
-    Nothing to learn, so nothing to resize. The class token has no place in the grid: its row is zero. He et al. 2022
-    (masked autoencoders), Beyer, Zhai and Kolesnikov 2022 ("Better plain ViT baselines for ImageNet-1k").
+    Nothing to learn, so nothing to interpolate. The class token has no place in the grid: its row is zero. He et al.
+    2022 (masked autoencoders), Beyer, Zhai and Kolesnikov 2022 ("Better plain ViT baselines for ImageNet-1k").
+    Differs: in both the columns' half comes first, and all sines before all cosines.
     """
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):

@@ -178,7 +178,7 @@ class Training:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
         self.device = next(model.parameters()).device
-        self.was_training = model.training
+        self.modes = {module: module.training for module in model.modules()}
         self.rank, self.processes = idist.get_rank(), idist.get_world_size()
         self.writes = folder is not None and self.rank == 0
 
@@ -480,7 +480,8 @@ class Training:
 
     def leave_modes(self) -> None:
         """Put back what a training changes of the model beside its weights."""
-        self.model.train(self.was_training)
+        for module, training in self.modes.items():
+            module.training = training
         for embedding in self.embeddings:
             embedding.patch_dropout = 0.0
 

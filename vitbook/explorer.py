@@ -19,7 +19,9 @@ from torch import Tensor
 
 from vitbook.attention_maps import check_number, gradient_weighted_attention, recorded_attention, rollout
 from vitbook.checkpoint import write_whole
+from vitbook.checks import check_kind
 from vitbook.pictures import to_tensor
+from vitbook.training import evaluating
 from vitbook.vit import VisionTransformer
 
 LEVELS = 128  # steps between 0 and the largest weight of a row
@@ -143,8 +145,7 @@ def chosen_numbers(name: str, numbers: Sequence[int] | None, count: int) -> list
 
 def resized_model(model: VisionTransformer, image_size: tuple[int, int]) -> tuple[VisionTransformer, str]:
     """The model itself, or a copy with positions resized to these pictures, and what was done, in words."""
-    if not isinstance(model, VisionTransformer):
-        raise ValueError(f"{type(model).__name__} is no VisionTransformer, whose attention could be shown")
+    check_kind(VisionTransformer, model=model)
     if model.config.image_size == image_size:
         return model, ""
     old = model.embedding.grid
@@ -162,14 +163,10 @@ def observe_attention(model: VisionTransformer, inputs: Tensor) -> tuple[Tensor,
     likeliest class without what each token starts with, its own, each row as shares of its sum; it and the scores are
     None for a model without classes.
     """
-    training = model.training
     inputs = inputs.to(next(model.parameters()).device).detach()
     inputs.requires_grad_()  # so that there is a graph also where the model's parameters are frozen
-    try:
-        with recorded_attention(model.eval()) as recorded:
-            scores = model(inputs)
-    finally:
-        model.train(training)
+    with evaluating(model), recorded_attention(model) as recorded:
+        scores = model(inputs)
     weights = finite("attention weights", torch.stack(recorded))
     if not model.config.num_classes:
         return weights, rollout(weights), None, None

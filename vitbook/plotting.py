@@ -89,7 +89,7 @@ def show_matrix(
                 red, green, blue, _ = image.cmap(image.norm(value))
                 dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
                 ink = "white" if dark else "black"
-                ax.text(j, i, f"{value:.{decimals}f}", ha="center", va="center", color=ink, fontsize=9)
+                ax.text(j, i, f"{value:.{decimals}f}", ha="center", va="center", color=ink)
     label_ticks(ax, row_labels, column_labels)
     ax.set(title=title, xlabel=columns, ylabel=rows)
     ax.spines[:].set_visible(False)

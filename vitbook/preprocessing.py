@@ -32,10 +32,10 @@ STYLES = {
 class Preprocessing:
     """What weights want a picture to look like: a call makes one a batch of one. → float32 (1, C, H, W).
 
-    A picture is a PIL image or uint8 (3, H, W). With a `crop` below 1, it is scaled so that the middle of this share of
-    the shorter side has the model's size, and that is cut out, as in torchvision and timm; with 1, the middle in the
-    model's proportions is cut out and scaled, as for our trainings; with None, the whole is squeezed. One channel is
-    grey.
+    That is its `view`, then `normalise`. A picture is a PIL image or uint8 (3, H, W). With a `crop` below 1, it is
+    scaled so that the middle of this share of the shorter side has the model's size, and that is cut out, as in
+    torchvision and timm; with 1, the middle in the model's proportions is cut out and scaled, as for our trainings;
+    with None, the whole is squeezed. One channel is grey.
 
     Raises ValueError for values out of range, and for what is no such picture.
     """
@@ -64,6 +64,14 @@ class Preprocessing:
             raise ValueError(f"interpolation must be bilinear or bicubic, got {self.interpolation!r}")
 
     def __call__(self, picture: Image.Image | Tensor) -> Tensor:
+        return self.normalise(self.view(picture))
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """As `vitbook.data.normalise`, with this mean and std. uint8 (B, C, H, W) → float32 (B, C, H, W)."""
+        return normalise(images, torch.tensor(self.mean), torch.tensor(self.std))
+
+    def view(self, picture: Image.Image | Tensor) -> Tensor:
+        """What is seen of a picture, in the model's size. → uint8 (1, C, H, W)."""
         if isinstance(picture, Tensor):
             if picture.dtype != torch.uint8 or picture.ndim != 3 or picture.shape[0] != 3 or not picture.numel():
                 got = f"{picture.dtype} of shape {tuple(picture.shape)}"
@@ -91,5 +99,4 @@ class Preprocessing:
             picture = picture.resize(whole, method).crop((left, top, left + width, top + height))
         if len(self.mean) == 1:
             picture = picture.convert("L").convert("RGB")
-        pixels = to_tensor(picture)[None, : len(self.mean)]
-        return normalise(pixels, torch.tensor(self.mean), torch.tensor(self.std))
+        return to_tensor(picture)[None, : len(self.mean)]

@@ -11,14 +11,12 @@ import ignite.distributed as idist
 import torch
 from torch import Tensor
 
-from vitbook.attention_maps import check_number, class_map, patch_map
-from vitbook.checkpoint import load_checkpoint, write_whole
-from vitbook.data import Dataset, load_dataset, normalise
+from vitbook.checkpoint import write_whole
+from vitbook.data import Dataset, load_dataset
 from vitbook.engine import TrainConfig, batches, fit
-from vitbook.explorer import explore, observe_attention, resized_model
 from vitbook.names import unknown
-from vitbook.pictures import crop_and_scale, read_picture, to_tensor
-from vitbook.pretrained import check_shape, load_pretrained, our_facts
+from vitbook.pictures import read_picture
+from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.runtime import device
 from vitbook.sources import SOURCES
 from vitbook.training import Evaluation, evaluate
@@ -146,22 +144,16 @@ def load_pictures(run: Run, progress: bool = True) -> Dataset:
     return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **size)
 
 
-def load_trained(checkpoint: Path) -> tuple[VisionTransformer, dict]:
-    """A trained model, in evaluation, on the GPU if there is one, and the facts that were saved with it.
+def open_weights(source: Path | str) -> Pretrained:
+    """A model to use, in evaluation, on the GPU if there is one, and what has to be known for that.
 
-    checkpoint: the folder of a run, whose best weights are taken, or a checkpoint's JSON in which weights are all there
-    is, as in "best". Raises FileNotFoundError where there is none, ValueError where it is no such checkpoint.
+    source: a checkpoint, which is the folder of a run, whose best weights are taken, or a JSON in it in which weights
+    are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`. Raises FileNotFoundError
+    where there is no checkpoint, and what `load_pretrained` raises.
     """
-    path = weights_in(checkpoint)
-    tensors, facts = load_checkpoint(path)
-    try:
-        config, pictures, class_names = our_facts(facts, path)
-        check_shape(config, tensors)
-        model = VisionTransformer(config)
-        model.load_state_dict(tensors)
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} does not hold the weights of a VisionTransformer: {error}") from None
-    return model.to(device()).eval(), facts | pictures | {"class_names": class_names}
+    weights = load_pretrained(weights_in(source) if isinstance(source, Path) else source)
+    weights.model.to(device())
+    return weights
 
 
 def weights_in(checkpoint: Path) -> Path:
@@ -175,142 +167,37 @@ def weights_in(checkpoint: Path) -> Path:
 def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
     """What a trained model says of the pictures of its run: "test", "validation" or "train".
 
-    checkpoint: as in `load_trained`, with run.json beside it; data_dir: where the data set's files are now.
+    checkpoint: as in `open_weights`, with run.json beside it; data_dir: where the data set's files are now.
     """
     if split not in SPLITS:
         raise ValueError(unknown("split", split, SPLITS))
-    model, facts = load_trained(checkpoint)
+    weights = open_weights(checkpoint)
     run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
     pictures = getattr(load_pictures(replace(run, data_dir=data_dir or run.data_dir)), split)
     if pictures is None:
         raise ValueError(f"{checkpoint} was trained without {split} pictures")
-    return evaluate(model, batches(pictures, *moments(facts), run.train.batch_size))
+    seen = weights.preprocessing
+    mean, std = (torch.tensor(moment, device=device()) for moment in (seen.mean, seen.std))
+    return evaluate(weights.model, batches(pictures, mean, std, run.train.batch_size))
 
 
 @torch.no_grad()
 def predict_pictures(source: Path | str, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
     """For each picture file, the likeliest classes and their probabilities, likeliest first.
 
-    source: a checkpoint, as in `load_trained`, or, as a string, weights as in `load_pretrained`. Of each picture, what
-    they want to see is taken; a model of one channel sees it in grey. top: how many classes. Raises ValueError for a
-    file that is no picture, and for weights without a head.
+    source: as in `open_weights`. Of each picture, what the weights want to see is taken; a model of one channel sees it
+    in grey. top: how many classes. Raises ValueError for a file that is no picture, and for weights without a head.
     """
-    weights = load_pretrained(weights_in(source) if isinstance(source, Path) else source)
+    weights, guesses = open_weights(source), []
     if not weights.model.config.num_classes:
         raise ValueError(f"the weights {source} have no head, and so name no classes")
-    model, guesses = weights.model.to(device()), []
     for path in images:
         pixels = weights.preprocessing(read_picture(path.read_bytes(), str(path))).to(device())
-        probabilities = model(pixels)[0].softmax(dim=0)
+        probabilities = weights.model(pixels)[0].softmax(dim=0)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         names = [weights.class_names[k] if weights.class_names else f"class {k}" for k in classes.tolist()]
         guesses.append(list(zip(names, shares.tolist(), strict=True)))
     return guesses
-
-
-def read_pixels(path: Path, image_size: tuple[int, int], channels: int) -> Tensor:
-    """The middle of a picture file, as much as fits in these proportions, scaled. uint8 (1, channels, H, W).
-
-    Of one channel it is in grey. Raises ValueError for a file that is no picture.
-    """
-    picture = crop_and_scale(read_picture(path.read_bytes(), str(path)), *image_size)
-    if channels == 1:
-        picture = picture.convert("L").convert("RGB")
-    return to_tensor(picture)[None, :channels]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What one token, the query, attends to in a picture."""
-
-    picture: Tensor  # uint8 (C, H, W), as the model saw it
-    query: int | None  # the number of the patch that asks; None for the class token
-    rollout: Tensor  # (rows, columns): how much of each patch has reached the query through all blocks
-    layer: int
-    heads: dict[int, Tensor]  # (rows, columns) by head: what the query attends to in that layer
-    guess: tuple[str, float] | None  # the likeliest class and its probability; None for a model without classes
-    resized: str  # that positions were resized, in words; "" where they were not
-
-
-def explain_picture(
-    model: VisionTransformer,
-    facts: dict,
-    image: Path,
-    layer: int = -1,
-    head: int | None = None,
-    query: tuple[int, int] | None = None,
-    size: tuple[int, ...] = (),
-) -> Explanation:
-    """What a model attends to in a picture file, cropped and scaled as by `predict_pictures`.
-
-    model, facts: as from `load_trained`; layer, head: from 0, or from −1 at the end; every head if None.
-    query: row and column of a patch, from 0; the class token if None.
-    size: height and width in pixels, or one number for both, to which the picture is scaled, and the positions with it;
-        the model's own if empty.
-
-    Raises ValueError for a layer, head or patch that there is not, for None as the query of a model without class
-    token, for a size that patches do not divide, and for a file that is no picture.
-    """
-    if len(size) > 2 or min(size, default=1) < 1:
-        raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
-    image_size = (size[0], size[-1]) if size else model.config.image_size
-    model, resized = resized_model(model, image_size)
-    grid, prefix = model.embedding.grid, int(model.config.class_token)
-    patch = None
-    if query is not None:
-        row, column = (check_number(*one) for one in zip(("row", "column"), query, grid, strict=True))
-        patch = row * grid[1] + column
-    pixels = read_pixels(image, image_size, model.config.channels)
-    weights, rolled, _, scores = observe_attention(model, normalise(pixels.to(device()), *moments(facts)))
-
-    def shown(attention: Tensor) -> Tensor:
-        """(1, T, T) → (rows, columns)"""
-        if patch is None:
-            return class_map(attention, grid, prefix)[0]
-        return patch_map(attention, grid, prefix + patch, prefix)[0]
-
-    layer = check_number("layer", layer, len(weights))
-    heads = range(weights.shape[2]) if head is None else [check_number("head", head, weights.shape[2])]
-    maps = {head: shown(weights[layer, :, head]) for head in heads}
-    guess = None
-    if scores is not None:
-        share, best = scores[0].softmax(dim=0).max(dim=0)
-        guess = facts["class_names"][best], share.item()
-    return Explanation(pixels[0], patch, shown(rolled), layer, maps, guess, resized)
-
-
-def write_explanation(explanation: Explanation, path: Path) -> None:
-    """The picture, the rollout and the heads of an `Explanation` as a PNG, written whole or not at all.
-
-    Raises ValueError where the path does not end in .png.
-    """
-    from vitbook import plotting  # matplotlib takes a second to import, and only this needs it
-
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"the figure is a PNG, and its path must end in .png, got {path}")
-    titles = [f"block {explanation.layer}, head {head}" for head in explanation.heads]
-    heads = list(explanation.heads.values())
-    figure = plotting.draw_explanation(explanation.picture, explanation.rollout, heads, titles, query=explanation.query)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, plotting.to_png(figure))
-
-
-def write_explorer(model: VisionTransformer, facts: dict, explanation: Explanation, path: Path) -> None:
-    """The page in which to explore an explained picture, all its layers, heads and queries."""
-    page = explore(
-        model,
-        explanation.picture[None],
-        lambda images: normalise(images.to(device()), *moments(facts)),
-        class_names=facts["class_names"],
-        max_bytes=None,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page.save(path)
-
-
-def moments(facts: dict) -> tuple[Tensor, Tensor]:
-    """The mean and standard deviation with which a model was trained, on its device. (C,), (C,)"""
-    return torch.tensor(facts["mean"], device=device()), torch.tensor(facts["std"], device=device())
 
 
 @contextmanager

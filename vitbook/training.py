@@ -1,7 +1,8 @@
 """Training, bare: which weights decay, how fast to learn when, one epoch, and how good it got. For any nn.Module."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -119,17 +120,24 @@ class Evaluation:
 def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
     """The model's scores for every picture, without dropout. The model is left in the mode it was in."""
     check_kind(nn.Module, model=model)
+    with evaluating(model):
+        pairs = [(model(images).cpu(), labels.cpu()) for images, labels in on_device_of(model, batches)]
+    if not pairs:
+        raise ValueError("an evaluation needs at least one batch, got none")
+    scores, labels = (torch.cat(column) for column in zip(*pairs, strict=True))
+    return Evaluation(scores.to(torch.promote_types(scores.dtype, torch.float32)), labels)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside the block, no dropout and no running means; then each part of the model is in the mode it was in."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        pairs = [(model(images).float().cpu(), labels.cpu()) for images, labels in on_device_of(model, batches)]
+        yield
     finally:
         for module, training in modes.items():
             module.training = training
-    if not pairs:
-        raise ValueError("an evaluation needs at least one batch, got none")
-    scores, labels = zip(*pairs, strict=True)
-    return Evaluation(torch.cat(scores), torch.cat(labels))
 
 
 def on_device_of(model: nn.Module, batches: Batches) -> Batches:

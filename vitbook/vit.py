@@ -43,8 +43,8 @@ class ViTConfig:
         check_lengths(None, image_size=size, stem=self.stem)
         object.__setattr__(self, "image_size", tuple(size))
         object.__setattr__(self, "stem", tuple(self.stem))  # JSON has lists alone
-        if len(size) != 2:
-            raise ValueError(f"image_size must be a number or (height, width), got {self.image_size}")
+        if len(size) != 2 or min(size) < 1:
+            raise ValueError(f"image_size must be a number or (height, width), 1 or more, got {self.image_size}")
         for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim"):
             check_sizes(**{name: getattr(self, name)})
         if any(width < 1 for width in self.stem):
@@ -75,8 +75,9 @@ class VisionTransformer(nn.Module):
     the K classes; a softmax makes them probabilities.
 
     Weights start as in the authors' code: Xavier-uniform for every linear map of the encoder (Q, K and V each by
-    itself), biases zero, positions normal with standard deviation 0.02, and the head all zeros, so that the first loss
-    is ln K.
+    itself), the patch projection normal with variance 1/(P²C), positions normal with standard deviation 0.02, biases
+    zero, and the head all zeros, so that the first loss is ln K. Differs: the biases of their MLPs start at some 1e-6,
+    and their patch projection has no entry beyond two standard deviations.
     """
 
     def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
@@ -116,13 +117,16 @@ class VisionTransformer(nn.Module):
         return self.head(self.features(images))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
-        """Make the model take pictures of another size: its positions are interpolated in place, the rest stays."""
+        """Make the model take pictures of another size: its positions are interpolated in place, the rest stays.
+
+        Learned positions are a new parameter then, which an optimiser from before does not know.
+        """
         config = replace(self.config, image_size=image_size)
         self.embedding.resize(config.image_size)
         self.config = config
 
     def initialise(self) -> None:
-        """Draw the starting weights anew."""
+        """Draw the maps of the encoder and of the patches anew; biases and head become zero, all else stays."""
         for block in self.encoder.blocks:
             for weight in block.attn.qkv.weight.chunk(3):
                 nn.init.xavier_uniform_(weight)
