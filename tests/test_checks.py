@@ -88,6 +88,20 @@ def test_numbers_are_held_to_their_range(check, good, bad, message):
         check(n=bad)
 
 
+def test_classes_are_whole_numbers_below_their_count():
+    checks.check_classes("labels", torch.tensor([[0, 3], [2, 2]]), 4)
+    checks.check_classes("labels", torch.empty(0, dtype=torch.int64), 4)
+    with pytest.raises(TypeError, match=r"labels must be a Tensor, got \[0, 3\]"):
+        checks.check_classes("labels", [0, 3], 4)
+    with pytest.raises(ValueError, match="num_classes must be at least 1, got 0"):
+        checks.check_classes("labels", torch.empty(0, dtype=torch.int64), 0)
+    with pytest.raises(ValueError, match="labels must be int64, got torch.uint8"):
+        checks.check_classes("labels", torch.tensor([0, 3], dtype=torch.uint8), 4)
+    for wrong in (-1, 4):
+        with pytest.raises(ValueError, match=rf"labels must lie in 0 … 3, got {min(wrong, 2)} … {max(wrong, 2)}"):
+            checks.check_classes("labels", torch.tensor([wrong, 2]), 4)
+
+
 def test_the_least_size_and_the_number_of_lengths_can_be_chosen():
     checks.check_sizes(0, n=0)
     checks.check_sizes(None, n=-3)

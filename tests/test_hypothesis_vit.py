@@ -24,9 +24,9 @@ from strategies import (
 )
 from torch import nn
 
-from vitbook import attention_maps, cnn, distillation, embedding, encoder, heads, patches, vit
+from vitbook import attention_maps, cnn, distillation, embedding, encoder, features, heads, patches, vit
 
-MODULES = "patches embedding encoder vit cnn heads distillation attention_maps"
+MODULES = "patches embedding encoder vit cnn features heads distillation attention_maps"
 PICTURE = dict(images="image", image_size="image", patch_size="patch")
 
 
@@ -450,15 +450,46 @@ def _(draw):
     return dict(self=model, x=tensor(draw, b, 2, height, width, dtype=dtype)), lambda y: is_like(y, shape, dtype)
 
 
-# Heads
+# Features
 
 
-@covers(heads.feature_map, PICTURE, free=("backbone",))
+@covers(features.feature_map, PICTURE, free=("backbone",))
 def _(draw):
     arguments, _ = whole_model(draw, "tokens", SHAPES["tokens"])
     model, images = arguments["self"], arguments["images"]
     shape = (len(images), model.config.dim, *model.embedding.grid)
     return dict(backbone=model, images=images), lambda maps: is_like(maps, shape, images.dtype)
+
+
+@covers(features.Features.forward, PICTURE)
+def _(draw):
+    arguments, holds = whole_model(draw, "features", SHAPES["features"])
+    return dict(self=features.Features(arguments["self"]), images=arguments["images"]), holds
+
+
+@covers(features.neighbour_votes, dict(queries="queries|bank", num_classes="labels"))
+def _(draw):
+    m, n, d, k = size(draw, 0), size(draw), size(draw), size(draw)
+    dtype = draw(st.sampled_from(FLOATS))
+    arguments = dict(queries=tensor(draw, m, d, dtype=dtype), bank=tensor(draw, n, d, dtype=dtype))
+    arguments |= dict(labels=whole(draw, (n,), k), num_classes=k, k=size(draw, 1, n))
+    temperature = draw(st.sampled_from((0.07, 1, torch.inf)))
+    return arguments | dict(temperature=temperature), lambda votes: (is_like(votes, (m, k), dtype), sums_to_one(votes))
+
+
+@covers(features.feature_colours)
+def _(draw):
+    b, d, (rows, columns) = size(draw), size(draw, 3, 5), (size(draw, 3), size(draw))
+    maps = tensor(draw, b, d, rows, columns, dtype=(torch.float32, torch.float64))
+
+    def holds(colours):
+        is_like(colours, (b, 3, rows, columns), maps.dtype)
+        assert ((colours >= 0) & (colours <= 1)).all()
+
+    return dict(maps=maps), holds
+
+
+# Heads
 
 
 def map_head(module, second):
@@ -538,34 +569,6 @@ def _(draw):
     model, dtype = made(draw, heads.HiddenLayerHead, 4, 5, 3)
     b = size(draw, 0)
     return dict(self=model, features=tensor(draw, b, 4, dtype=dtype)), lambda y: is_like(y, (b, 3), dtype)
-
-
-@covers(heads.Features.forward, PICTURE)
-def _(draw):
-    arguments, holds = whole_model(draw, "features", SHAPES["features"])
-    return dict(self=heads.Features(arguments["self"]), images=arguments["images"]), holds
-
-
-@covers(heads.neighbour_votes, dict(queries="queries|bank", num_classes="labels"))
-def _(draw):
-    m, n, d, k = size(draw, 0), size(draw), size(draw), size(draw)
-    dtype = draw(st.sampled_from(FLOATS))
-    arguments = dict(queries=tensor(draw, m, d, dtype=dtype), bank=tensor(draw, n, d, dtype=dtype))
-    arguments |= dict(labels=whole(draw, (n,), k), num_classes=k, k=size(draw, 1, n))
-    temperature = draw(st.sampled_from((0.07, 1, torch.inf)))
-    return arguments | dict(temperature=temperature), lambda votes: (is_like(votes, (m, k), dtype), sums_to_one(votes))
-
-
-@covers(heads.feature_colours)
-def _(draw):
-    b, d, (rows, columns) = size(draw), size(draw, 3, 5), (size(draw, 3), size(draw))
-    maps = tensor(draw, b, d, rows, columns, dtype=(torch.float32, torch.float64))
-
-    def holds(colours):
-        is_like(colours, (b, 3, rows, columns), maps.dtype)
-        assert ((colours >= 0) & (colours <= 1)).all()
-
-    return dict(maps=maps), holds
 
 
 # Distillation
@@ -792,7 +795,7 @@ ELSEWHERE = {
     *("vit.VisionTransformer.initialise", "distillation.DistilledVisionTransformer.initialise"),
     "encoder.DropPath.extra_repr",  # takes nothing
     "heads.start_at_zero",  # of layers, inside constructors
-    *("heads.Features", "heads.collect_features"),  # of any backbone: tests/test_heads.py
+    *("features.Features", "features.collect_features"),  # of any backbone: tests/test_features.py
     "attention_maps.recorded_attention",  # a block: below
     "attention_maps.gradients_of",  # the half of gradient_weighted_attention that can fail
 }

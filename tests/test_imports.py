@@ -22,6 +22,7 @@ ORDER = [
     "explorer",
     "layouts",
     "pretrained",
+    "features",
     "distillation",
     "heads",
     "costs",

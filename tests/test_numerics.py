@@ -14,7 +14,7 @@ from properties import HEADS, HEIGHT, HIDDEN, WIDTH, B, C, D, K, P, S, T, images
 from torch import nn
 from torch.autograd import gradcheck
 
-from vitbook import attention_maps, augment, distillation, heads
+from vitbook import attention_maps, augment, distillation, features, heads
 from vitbook.attention import (
     attention,
     attention_scores,
@@ -154,7 +154,10 @@ GRADIENTS = {
     "HiddenLayerHead": lambda: (module_of(heads.HiddenLayerHead(2, 3, 2)), double(2, 2)),
     "soft_argmax": lambda: (lambda x: heads.soft_argmax(x, 2.0), double(2, 2, 3)),
     "target_heatmaps": lambda: (lambda x: heads.target_heatmaps(x, (2, 3), 1.0, 1.5), double(2, 2)),
-    "neighbour_votes": lambda: (lambda q, b: heads.neighbour_votes(q, b, labels, 3, k=2), double(2, 3), double(2, 3)),
+    "neighbour_votes": lambda: (
+        lambda q, b: features.neighbour_votes(q, b, labels, 3, k=2),
+        *(double(2, 3), double(2, 3)),
+    ),
     "soft_distillation_loss": lambda: (
         lambda x: distillation.soft_distillation_loss(x, labels, teacher, weight=0.4),
         double(2, 3),

@@ -1,6 +1,7 @@
 """What functions ask of their arguments first, with errors that say which, what was expected and what came.
 
 Of a tensor they look at shape, dtype and device alone: to read its values, a program would have to wait for the GPU.
+`check_classes` reads them all the same, and is for evaluation alone.
 TypeError is for what is of another kind altogether, ValueError for all else.
 """
 
@@ -120,6 +121,16 @@ def check_shares(**shares: float) -> None:
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise ValueError(f"{name} must lie in 0 … 1, got {share}")
+
+
+def check_classes(name: str, classes: Tensor, num_classes: int) -> None:
+    """Raise TypeError or ValueError unless all classes, (...), are int64 and lie in 0 … num_classes − 1."""
+    check_tensors(**{name: classes})
+    check_sizes(num_classes=num_classes)
+    if classes.dtype != torch.int64:
+        raise ValueError(f"{name} must be int64, got {classes.dtype}")
+    if classes.numel() and not 0 <= classes.min() <= classes.max() < num_classes:
+        raise ValueError(f"{name} must lie in 0 … {num_classes - 1}, got {classes.min()} … {classes.max()}")
 
 
 def decomposed(name: str, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

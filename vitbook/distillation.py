@@ -89,8 +89,10 @@ def soft_distillation_loss(
     Hinton et al. 2015; Touvron et al. 2021, Eq. 2, whose values of τ (temperature) and λ (weight) are the defaults.
     τ² makes up for the gradients of the second term, which shrink as 1/τ². (B, K), (B,), (B, K) → ().
 
-    Differs: the authors' code has τ = 1, λ = ½, and divides the divergence by B·K where a mean over pictures divides
-    by B. Raises ValueError for shapes and labels that do not fit, unless τ > 0, and unless 0 ≤ λ ≤ 1.
+    Differs: the paper prints the two arguments of KL the other way round; the authors' code computes it as here. That
+    code has τ = 1, λ = ½, and divides the divergence by B·K where a mean over pictures divides by B.
+
+    Raises ValueError for shapes and labels that do not fit, unless τ > 0, and unless 0 ≤ λ ≤ 1.
     """
     check_scores(scores, labels, teacher_scores=teacher_scores)
     check_numbers(temperature=temperature, weight=weight)

@@ -85,7 +85,9 @@ class EncoderBlock(nn.Module):
         check_num_heads(dim, num_heads)
         check_sizes(mlp_dim=mlp_dim)
         self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
-        self.attn = MultiHeadSelfAttention(dim, num_heads, qkv_bias, attention_dropout, dropout)
+        self.attn = MultiHeadSelfAttention(
+            dim, num_heads, qkv_bias=qkv_bias, attention_dropout=attention_dropout, dropout=dropout
+        )
         self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.mlp = MLP(dim, mlp_dim, dropout)
         self.drop_path = DropPath(drop_path)

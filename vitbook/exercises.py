@@ -19,7 +19,6 @@ from vitbook import (
     attention_maps,
     embedding,
     encoder,
-    heads,
     multihead,
     patches,
     self_attention,
@@ -31,7 +30,8 @@ from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.checker import Exercise, Wrong, judge
 from vitbook.diagnosis import diagnose  # noqa: F401
 from vitbook.distillation import soft_distillation_loss, token_distillation_loss
-from vitbook.heads import neighbour_votes, soft_argmax
+from vitbook.features import neighbour_votes
+from vitbook.heads import soft_argmax
 from vitbook.names import unknown
 
 
@@ -1173,9 +1173,7 @@ EXERCISES: dict[str, Exercise] = {
         mistakes={"The class token is missing.": 576, "That is the number at 224 pixels.": 197},
     ),
     "fine_tuning.votes": Exercise(
-        lambda queries, bank, labels, num_classes, k: heads.neighbour_votes(
-            queries, bank, labels, num_classes, k, math.inf
-        ),
+        lambda queries, bank, labels, num_classes, k: neighbour_votes(queries, bank, labels, num_classes, k, math.inf),
         "normalise both, multiply, take the k largest cosines of each row, and count their labels.",
         lambda g: [
             (normal(g, m, d), normal(g, n, d), torch.randint(classes, (n,), generator=g), classes, k)

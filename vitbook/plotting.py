@@ -158,7 +158,7 @@ def panels(count: int, columns: int) -> list[Axes]:
     columns = min(columns, count)
     rows = -(-count // columns)
     height = WIDTH / columns * rows * 1.1
-    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False)
+    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False, layout="compressed")
     for ax in axes.flat[count:]:
         figure.delaxes(ax)
     return list(axes.flat[:count])

@@ -94,7 +94,14 @@ class VisionTransformer(nn.Module):
             c.dropout,
         )
         self.encoder = Encoder(
-            c.dim, c.depth, c.num_heads, c.mlp_dim, c.dropout, c.attention_dropout, c.qkv_bias, c.drop_path
+            c.dim,
+            c.depth,
+            c.num_heads,
+            c.mlp_dim,
+            dropout=c.dropout,
+            attention_dropout=c.attention_dropout,
+            qkv_bias=c.qkv_bias,
+            drop_path=c.drop_path,
         )
         self.norm = nn.LayerNorm(c.dim, eps=LAYER_NORM_EPS)
         self.head = nn.Linear(c.dim, c.num_classes) if c.num_classes else nn.Identity()
