@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
-from sphinx.config import Config
 
 # Each is what is written, and what it becomes; all can be applied twice.
 REPAIRS = {
@@ -44,11 +43,6 @@ def plain_arguments(match: re.Match) -> str:
     return f'<span class="sig-lines">{lines}</span>'
 
 
-def default_mode(app: Sphinx, config: Config) -> None:
-    """Light or dark as the reader's system has it; the theme complains in the console where nothing is said."""
-    config.html_context.setdefault("default_mode", "auto")
-
-
 def repaired(html: str) -> str:
     for written, better in REPAIRS.items():
         html = html.replace(written, better)
@@ -66,7 +60,6 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool | str]:
-    app.connect("config-inited", default_mode)
     app.connect("build-finished", repair_pages)
     app.add_css_file("accessible.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -190,5 +190,5 @@ def setup(app: Sphinx) -> dict[str, bool | str]:
     app.connect("env-merge-info", merge)
     app.connect("env-updated", write_references_again)
     app.connect("doctree-resolved", finish_references)
-    app.connect("missing-reference", on_missing(KIND, PAGE, KIND, lambda env, key: (key, "")))
+    app.connect("missing-reference", on_missing(KIND, PAGE, lambda env, key: (key, "")))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -148,5 +148,5 @@ def entry_of(env: BuildEnvironment, term: str) -> tuple[str, str]:
 def setup(app: Sphinx) -> dict[str, bool | str]:
     app.connect("doctree-read", link_terms, priority=700)  # after the citations
     app.connect("doctree-read", name_anchors)
-    app.connect("missing-reference", on_missing(KIND, PAGE, KIND, entry_of))
+    app.connect("missing-reference", on_missing(KIND, PAGE, entry_of))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -51,10 +51,17 @@ def put_links(text: nodes.Text, places: list[tuple[int, int, pending_xref]]) -> 
         pieces += [nodes.Text(whole[at:start]), reference]
         at = end
     pieces.append(nodes.Text(whole[at:]))
-    text.parent.replace(text, [piece for piece in pieces if not isinstance(piece, nodes.Text) or piece.astext()])
+    put_in_place(text, [piece for piece in pieces if not isinstance(piece, nodes.Text) or piece.astext()])
 
 
-def on_missing(kind: str, page: str, class_name: str, anchor: Callable[[BuildEnvironment, str], tuple[str, str]]):
+def put_in_place(node: nodes.Node, others: list[nodes.Node]) -> None:
+    """Put others where this very node is: docutils' own `replace` takes the first text that reads the same."""
+    children = node.parent.children
+    place = next(number for number, child in enumerate(children) if child is node)
+    node.parent[place : place + 1] = others
+
+
+def on_missing(kind: str, page: str, anchor: Callable[[BuildEnvironment, str], tuple[str, str]]):
     """A handler of Sphinx's "missing-reference" that makes the links of one kind.
 
     page: where they lead; anchor: (environment, target) → (anchor on that page, title, which may be empty).
@@ -68,7 +75,7 @@ def on_missing(kind: str, page: str, class_name: str, anchor: Callable[[BuildEnv
         where, title = anchor(env, node["reftarget"])
         same = node["refdoc"] == page
         address = "" if same else app.builder.get_relative_uri(node["refdoc"], page)
-        made = nodes.reference("", "", contnode, internal=True, refuri=f"{address}#{where}", classes=[class_name])
+        made = nodes.reference("", "", contnode, internal=True, refuri=f"{address}#{where}", classes=[kind])
         if title:
             made["reftitle"] = title
         return made

@@ -3,6 +3,7 @@
 import re
 
 from docutils import nodes
+from prose import put_in_place
 from sphinx.application import Sphinx
 
 NO_BREAK_SPACE = "\u00a0"
@@ -17,7 +18,7 @@ def tighten(app: Sphinx, doctree: nodes.document) -> None:
     for text in list(doctree.findall(nodes.Text)):
         tight = TIGHT.sub(NO_BREAK_SPACE, text)
         if tight != text and not isinstance(text.parent, NOT_TEXT):
-            text.parent.replace(text, nodes.Text(tight))
+            put_in_place(text, [nodes.Text(tight)])
 
 
 def keep_together(app: Sphinx, doctree: nodes.document) -> None:
@@ -31,13 +32,13 @@ def keep_together(app: Sphinx, doctree: nodes.document) -> None:
         if not (head or tail):
             continue
         together = nodes.inline(classes=["together"])
-        formula.parent.replace(formula, together)
+        put_in_place(formula, [together])
         if head:
-            before.parent.replace(before, [nodes.Text(before[: head.start()])] if head.start() else [])
+            put_in_place(before, [nodes.Text(before[: head.start()])] if head.start() else [])
             together += nodes.Text(head[0])
         together += formula
         if tail:
-            after.parent.replace(after, [nodes.Text(after[tail.end() :])] if tail.end() < len(after) else [])
+            put_in_place(after, [nodes.Text(after[tail.end() :])] if tail.end() < len(after) else [])
             together += nodes.Text(tail[0])
 
 

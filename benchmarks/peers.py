@@ -52,18 +52,10 @@ class Logits(nn.Module):
         return self.model(pixel_values=images).logits
 
 
-def vitbook(c: ViTConfig) -> nn.Module:
-    return VisionTransformer(c)
-
-
 def vitbook_mean(c: ViTConfig) -> nn.Module:
     return VisionTransformer(
         replace(c, class_token=False, pool="mean", positions="sincos_2d", qkv_bias=False),
     )
-
-
-def transformer_encoder(c: ViTConfig) -> nn.Module:
-    return TorchViT(c)
 
 
 def timm(c: ViTConfig) -> nn.Module:
@@ -136,8 +128,8 @@ class Peer:
 OURS = "vitbook"
 OURS_MEAN = "vitbook, mean pooling"
 PEERS = {
-    OURS: Peer(vitbook, "vitbook", OURS),
-    "TransformerEncoder": Peer(transformer_encoder, "torch", OURS),
+    OURS: Peer(VisionTransformer, "vitbook", OURS),
+    "TransformerEncoder": Peer(TorchViT, "torch", OURS),
     "timm": Peer(timm, "timm", OURS),
     "torchvision": Peer(torchvision, "torchvision", OURS),
     "transformers": Peer(transformers, "transformers", OURS),

@@ -101,14 +101,14 @@ def test_a_link_leads_to_a_stable_anchor_and_shows_the_definition() -> None:
     builder = SimpleNamespace(get_relative_uri=lambda start, end: "../glossary.html")
     link = prose.link(glossary.KIND, "Linear layer", "linear layers")
     link["refdoc"] = "chapters/18_heads"
-    resolve = prose.on_missing(glossary.KIND, "glossary", glossary.KIND, glossary.entry_of)
+    resolve = prose.on_missing(glossary.KIND, "glossary", glossary.entry_of)
     made = resolve(SimpleNamespace(builder=builder), env, link, link.children[0])
     assert made["refuri"] == "../glossary.html#term-linear-layer" and made.astext() == "linear layers"
     assert made["reftitle"] == "xWᵀ + b: a matrix product and a bias; nn.Linear."
 
 
 def test_links_of_another_kind_are_left_alone() -> None:
-    resolve = prose.on_missing(glossary.KIND, "glossary", glossary.KIND, glossary.entry_of)
+    resolve = prose.on_missing(glossary.KIND, "glossary", glossary.entry_of)
     assert resolve(None, None, prose.link("other", "Key", "key"), None) is None
 
 

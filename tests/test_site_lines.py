@@ -24,6 +24,10 @@ def parts_of(*pieces: str) -> list[str]:
         (["patches, ", "$N + 1$", ". They"], ["patches, ", "$N + 1$.", " They"]),
         (["a ", "$B$", " of ", "$T$"], ["a ", "$B$", " of ", "$T$"]),
         (["$i$", "-th, (", "$a$", ",", "$b$", ")"], ["$i$-th,", " ", "($a$,", "$b$)"]),
+        (
+            ["equal", "`code`", ". ", "$N$", ". ", "$T$", "."],
+            ["equal", "`code`", ". ", "$N$.", " ", "$T$."],
+        ),
         (["self-attention/", "$QK$", "incomprehensibly"], ["self-attention/", "$QK$", "incomprehensibly"]),
     ],
 )
