@@ -451,3 +451,10 @@ def test_a_rollout_needs_a_head():
 def test_the_smallest_are_those_of_numbers():
     with pytest.raises(ValueError, match="weights must be floating-point, got torch.bool"):
         without_smallest(torch.ones(1, 2, 2, dtype=torch.bool), 0.5)
+
+
+def test_an_attention_in_two_places_cannot_be_recorded():
+    model = small_vit()
+    model.encoder.blocks[1] = model.encoder.blocks[0]
+    with pytest.raises(ValueError, match="blocks of this model share an attention"), recorded_attention(model):
+        pass

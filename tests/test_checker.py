@@ -94,6 +94,15 @@ def test_a_module_is_a_function_too():
     assert said(ROWS, Summed()) == RIGHT
 
 
+def test_numbers_may_be_sparse():
+    assert said(SCORES, lambda q, k: SCORES.reference(q, k).to_sparse()) == said(SCORES, SCORES.reference)
+
+
+@pytest.mark.parametrize("wrong", [lambda q, k: SCORES.reference(q, k) + 5j, lambda q, k: 10**400])
+def test_what_is_no_real_number_is_wrong(wrong):
+    assert said(SCORES, wrong) != said(SCORES, SCORES.reference)
+
+
 @pytest.mark.parametrize("number", [0.5, torch.tensor(0.5), np.float64(0.5), 1 / 2])
 def test_a_number_may_come_in_any_form(number):
     assert said(HALF, number) == RIGHT

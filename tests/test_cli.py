@@ -445,6 +445,69 @@ def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
     assert runs.read_run(folder / "run.json").train.epochs == 2000
 
 
+def test_ctrl_c_before_the_first_checkpoint_promises_nothing(tmp_path, capsys, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train_run", stopped)
+    place = tmp_path / "my run"
+    assert main(["train", "--folder", str(place)]) == 130
+    assert capsys.readouterr().err == "vitbook: stopped before the first checkpoint\n"
+    place.mkdir()
+    (place / "last.json").touch()
+    assert main(["train", "--folder", str(place)]) == 130
+    assert f"--config '{place / 'run.json'}' --resume" in capsys.readouterr().err
+
+
+def own_pictures(folder: Path, each: int = 6) -> Path:
+    """Three classes of pictures, each of a grey level of its own."""
+    for label, name in enumerate(("ant", "bee", "cow")):
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            Image.new("L", (8, 8), 60 * label + i).save(folder / name / f"{i}.png")
+    return folder
+
+
+def test_a_model_is_tested_on_what_it_was_not_trained_on_or_not_at_all(tmp_path, capsys):
+    pictures = own_pictures(tmp_path / "pictures")
+    options = ["--dataset", str(pictures), "--image-size", "8", "--batch-size", "4", "--validation", "0.2"]
+    assert main(["train", "--folder", str(tmp_path / "run"), *SMALL, *options]) == 0
+    assert main(["evaluate", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    Image.new("L", (8, 8), 9).save(pictures / "ant" / "another.png")
+    assert main(["evaluate", str(tmp_path / "run")]) == 1
+    assert "has other train pictures than" in capsys.readouterr().err
+    assert main(["train", "--folder", str(tmp_path / "run"), *SMALL, *options, "--resume"]) == 1
+    assert "holds another training: pictures.train is" in capsys.readouterr().err
+    (pictures / "bee").rename(pictures / "dog")
+    assert main(["evaluate", str(tmp_path / "run")]) == 1
+    assert "knows classes ('ant', 'bee', 'cow')" in capsys.readouterr().err
+
+
+def test_a_training_goes_on_where_it_was_moved_to(tmp_path, capsys):
+    assert main(["train", "--folder", str(tmp_path / "before"), *SMALL]) == 0
+    (tmp_path / "before").rename(tmp_path / "after")
+    assert main(["train", "--config", str(tmp_path / "after" / "run.json"), "--no-progress"]) == 1
+    assert "already holds a training" in capsys.readouterr().err
+    assert main(["train", "--config", str(tmp_path / "after" / "run.json"), "--resume", "--no-progress"]) == 0
+    assert not (tmp_path / "before").exists()
+
+
+def test_run_json_says_what_shape_was_trained(tmp_path):
+    assert main(["train", "--folder", str(tmp_path / "run"), *SMALL, "--image-size", "28", "--channels", "3"]) == 0
+    vit = runs.read_run(tmp_path / "run" / "run.json").vit
+    assert (vit.image_size, vit.channels) == ((8, 8), 1)
+
+
+def test_a_training_with_other_weights_to_begin_with_is_not_gone_on_with(tmp_path, weights_file, capsys):
+    options = ["train", "--folder", str(tmp_path / "run"), *NO_STEPS]
+    assert main([*options, "--init", str(weights_file)]) == 0
+    other = tmp_path / "other.pth"
+    other.write_bytes(weights_file.read_bytes())
+    assert main([*options, "--init", str(other), "--resume"]) == 1
+    assert f"holds another training: init is {weights_file} there, {other} here" in capsys.readouterr().err
+
+
 # Several processes
 
 
@@ -575,25 +638,13 @@ def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys, monk
     assert capsys.readouterr().out.split()[-2] in facts["class_names"]
 
 
-@pytest.mark.parametrize("kind", ["plain", "distilled", "headless"])
-def test_explain_looks_into_the_weights_of_others(tmp_path, capsys, monkeypatch, kind):
-    path, weights_file = tmp_path / "picture.png", tmp_path / "weights.pth"
-    Image.fromarray(photograph("portrait").permute(1, 2, 0).numpy()).save(path)
-    changes = {"plain": {}, "distilled": dict(distilled=True), "headless": dict(classes=0)}[kind]
-    torch.save(foreign.timm(dim=64, depth=2, **changes), weights_file)
-    own = load_pretrained(weights_file)
-    with torch.no_grad(), recorded_attention(own.model) as weights:
-        scores = own.model(own.preprocessing(photograph("portrait")))[0]
-    (pixels, rolled, heads, _), _ = explained(
-        monkeypatch, [str(path), "--weights", str(weights_file), "--out", str(tmp_path / "out.png")]
-    )
-    grid, before = own.model.embedding.grid, 2 if kind == "distilled" else 1
-    assert torch.equal(pixels, own.preprocessing.view(photograph("portrait"))[0])
-    torch.testing.assert_close(rolled, rollout(torch.stack(weights))[0, 0, before:].view(grid))
-    torch.testing.assert_close(torch.stack(heads), weights[-1][0, :, 0, before:].view(-1, *grid))
-    share, best = scores.softmax(dim=0).max(dim=0)
-    guess = "" if kind == "headless" else f"{path}: class {best} {share:.1%}\n"
-    assert capsys.readouterr().out == f"{guess}drawn in {tmp_path / 'out.png'}\n"
+def test_explain_looks_into_the_weights_of_others(tmp_path, weights_file, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", str(picture(tmp_path)), "--weights", str(weights_file), "--html", "page.html"]) == 0
+    guess = capsys.readouterr().out.splitlines()[0]
+    assert main(["predict", str(picture(tmp_path)), "--weights", str(weights_file), "--top", "1"]) == 0
+    assert capsys.readouterr().out == guess + "\n"
+    assert {path.name for path in tmp_path.iterdir()} >= {"attention.png", "page.html"}
 
 
 def test_help_explains_where_weights_come_from(capsys):
@@ -615,6 +666,7 @@ def test_help_explains_where_weights_come_from(capsys):
         ("train --init {distilled}", 1, "is a DistilledVisionTransformer, expected a VisionTransformer"),
         ("train --init {file} --folder {folder}/run --dataset fashion_mnist --data-dir {folder}", 1, "fashion_mnist"),
         ("predict --weights {folder}/none.npz {picture}", 1, "No such file or directory"),
+        ("predict --weights {file} {picture} --top 0", 1, "top must be at least 1, got 0"),
         ("predict --weights vitbook:none {picture}", 1, "unknown weights 'vitbook:none'"),
         ("predict --weights {empty} {picture}", 1, "empty.pth holds no weights that can be read"),
         ("predict --weights {headless} {picture}", 1, "have no head, and so name no classes"),

@@ -1,6 +1,8 @@
 """A right model passes clean, whoever wrote it; a broken one is told what it has, and nothing that it has not."""
 
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import notebook_lint as lint
@@ -330,3 +332,11 @@ def test_what_is_not_known_has_to_be_given(given):
 
 def test_it_is_called_from_exercises_too():
     assert from_exercises is diagnose
+
+
+def test_without_assertions_no_question_can_be_asked():
+    code = (
+        "from vitbook.diagnosis import diagnose; from vitbook.vit import create_vit; diagnose(create_vit('vit_digits'))"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True)
+    assert "RuntimeError: the questions are assert statements, which python -O leaves out" in done.stderr

@@ -28,7 +28,7 @@ from vitbook import engine
 from vitbook.checkpoint import load_checkpoint, without_prefix
 from vitbook.cnn import SmallCNN
 from vitbook.data import Split, digits, normalise
-from vitbook.engine import ORDER, TrainConfig, average, batches, fit, folded
+from vitbook.engine import ORDER, TrainConfig, Training, average, batches, fit, folded
 from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
 from vitbook.vit import VisionTransformer, create_vit
 
@@ -634,6 +634,49 @@ def test_another_training_is_not_gone_on_with(tmp_path):
         trained(replace(PLAIN, epochs=9), folder=tmp_path, resume=True)
     with pytest.raises(ValueError, match="model.depth is 2 there, 1 here"):
         trained(PLAIN, some_model(depth=1), folder=tmp_path, resume=True)
+
+
+def test_a_training_on_other_pictures_is_not_gone_on_with(tmp_path):
+    """Though their mean and deviation are said to be the same."""
+    fit(some_model(), some_data(), PLAIN, tmp_path, progress=False)
+    for part in ("train", "validation"):
+        data = some_data()
+        getattr(data, part).images[3, 0, 0, 0] += 1
+        with pytest.raises(ValueError, match=f"holds another training: pictures.{part} is [0-9a-f]{{64}} there"):
+            fit(some_model(), data, PLAIN, tmp_path, resume=True, progress=False)
+
+
+def test_the_best_weights_are_not_written_over_though_nothing_can_be_gone_on_with(tmp_path):
+    trained(PLAIN, folder=tmp_path)
+    (tmp_path / "last.json").unlink()
+    before = (tmp_path / "best.json").read_text()
+    with pytest.raises(ValueError, match="already holds the best of a training: name another folder"):
+        trained(PLAIN, folder=tmp_path)
+    assert (tmp_path / "best.json").read_text() == before
+    trained(PLAIN, folder=tmp_path, resume=True)
+
+
+def test_a_model_that_is_compiled_already_is_saved_under_its_own_names(tmp_path):
+    model = some_model()
+    fit(torch.compile(model, backend="eager"), some_data(), PLAIN, tmp_path, progress=False)
+    assert load_checkpoint(tmp_path / "best.json")[0].keys() == model.state_dict().keys()
+    assert same_weights(model, trained(PLAIN))
+
+
+@pytest.mark.parametrize("num_classes", [0, 5, 20])
+@pytest.mark.parametrize("mixup", [0.0, 0.4])
+def test_a_model_for_another_number_of_classes_is_named(num_classes, mixup):
+    with pytest.raises(ValueError, match=r"scores of shape \(B, K\) = \(16, 10\), K the data's classes, got \(16, "):
+        fit(create_vit("vit_digits", num_classes=num_classes), some_data(), replace(PLAIN, mixup=mixup), progress=False)
+
+
+def test_a_process_without_validation_pictures_leaves_the_judgement_to_the_others(monkeypatch):
+    training = Training(some_model(), some_data(), PLAIN, None)
+    expected = training.validate()
+    training.rank, training.processes = 20, 21  # of 20 pictures
+    theirs = torch.tensor([*expected.values(), 1.0], dtype=torch.float64) * 20
+    monkeypatch.setattr(idist, "all_reduce", lambda sums: sums + theirs)
+    assert training.validate() == pytest.approx(expected)
 
 
 LONG = replace(RICH, epochs=40, checkpoint_steps=4)

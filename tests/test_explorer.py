@@ -117,6 +117,16 @@ def test_chosen_layers_and_heads_are_those_that_are_kept():
     assert [view["name"] for view in facts(made)["views"]] == ["Block 1", "Rollout", "Gradient-weighted"]
 
 
+def test_it_is_the_same_in_inference_mode_and_of_a_compiled_model():
+    expected = explore(small_vit(), pictures(), prepare).html
+    model = small_vit()
+    with torch.inference_mode():
+        assert explore(model, pictures(), prepare).html == expected
+    assert explore(model, pictures(), torch.inference_mode()(prepare)).html == expected
+    model.compile(backend="eager")
+    assert explore(model, pictures(), prepare).html == expected
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_left_as_it_was_and_shown_in_evaluation(training):
     model, images = small_vit(dropout=0.5).train(training), pictures()

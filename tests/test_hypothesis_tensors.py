@@ -239,6 +239,13 @@ def test_bytes_that_are_no_picture_are_refused_by_name(content, cut):
 WANTED = dict(mean="mean|std", std="std|mean", image_size="image")
 
 
+@covers(pictures.as_rgb, free=("picture",))
+def _(draw):
+    shape = (size(draw, 1, 9), size(draw, 1, 9))
+    picture = Image.new(draw(st.sampled_from(("L", "RGB", "RGBA", "P", "CMYK", "1", "I;16"))), shape)
+    return dict(picture=picture), lambda made: made.mode == "RGB" and made.size == shape
+
+
 @covers(preprocessing.Preprocessing, WANTED)
 def _(draw):
     channels = draw(st.sampled_from((1, 3)))

@@ -2,6 +2,7 @@
 
 import gzip
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -314,6 +315,40 @@ def test_the_pictures_of_a_class_come_in_the_same_order_everywhere(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert [path.relative_to(tmp_path).as_posix() for path in picture_files(tmp_path)] == ["C/2", "Z", "a", "b/1"]
+
+
+def test_what_is_hidden_is_passed_over_and_a_link_that_leads_nowhere_is_not(tmp_path):
+    make_folder(tmp_path / "fruit")
+    before = picture_files(tmp_path / "fruit")
+    hidden = tmp_path / "fruit" / "9" / ".ipynb_checkpoints"
+    hidden.mkdir()
+    (hidden / "copy.png").write_bytes(before[0].read_bytes())
+    assert picture_files(tmp_path / "fruit") == before
+    (tmp_path / "fruit" / "9" / "lost.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(FileNotFoundError, match="lost.png"):
+        load_dataset(tmp_path / "fruit")
+
+
+def test_the_parts_of_a_data_set_are_not_taken_for_classes(tmp_path):
+    for part in ("train", "val"):
+        make_folder(tmp_path / part)
+    with pytest.raises(ValueError, match=r"has one for each part, \['train', 'val'\]: name one"):
+        load_dataset(tmp_path)
+
+
+def test_a_name_may_be_a_path():
+    assert load_dataset(Path("digits")).name == "digits"
+    with pytest.raises(ValueError, match="unknown data set 'digit', did you mean 'digits'"):
+        load_dataset(Path("digit"))
+
+
+@pytest.mark.parametrize("chosen", [[5, 6, 0], np.array([True]), torch.ones(3, dtype=torch.int64)])
+def test_pictures_are_selected_by_yes_and_no_alone(chosen):
+    split = Split(torch.arange(3).view(3, 1, 1, 1).byte(), torch.arange(3))
+    assert split.select([True, False, True]).labels.tolist() == [0, 2]
+    assert split.select(torch.tensor([False, True, False])).labels.tolist() == [1]
+    with pytest.raises(ValueError, match=r"chosen must be bool of shape \(N,\) = \(3,\), got"):
+        split.select(chosen)
 
 
 def test_the_middle_of_a_picture_is_taken(tmp_path):

@@ -1,5 +1,7 @@
 """A picture becomes what each source's own evaluation makes of it."""
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from PIL import Image
 from torch.testing import assert_close
 
 from vitbook.data import photograph
-from vitbook.pictures import crop_and_scale
+from vitbook.pictures import crop_and_scale, read_picture
 from vitbook.preprocessing import STYLES, Preprocessing
 
 PORTRAIT = photograph("portrait")  # 224×224
@@ -75,6 +77,22 @@ def test_a_picture_may_be_a_tensor_or_a_pillow_image_of_any_mode():
     assert torch.equal(preprocessing(PORTRAIT.as_subclass(OnAGpu)), expected)
     assert torch.equal(preprocessing(pil(PORTRAIT).convert("RGBA")), expected)
     assert preprocessing(pil(PORTRAIT).convert("L")).shape == (1, 3, 32, 32)
+
+
+@pytest.mark.parametrize("mode", ["I;16", "RGBA"])
+def test_a_pillow_image_is_seen_as_its_file_would_be(mode):
+    picture = pil(PORTRAIT).convert("RGBA")
+    if mode == "RGBA":
+        picture.putalpha(picture.getchannel("R"))
+    else:
+        picture = Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257)
+    assert picture.mode == mode
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    preprocessing = Preprocessing(image_size=(32, 32), **STYLES["timm"])
+    seen = preprocessing(picture)
+    assert torch.equal(seen, preprocessing(read_picture(file.getvalue(), "it")))
+    assert 0.1 < seen.std() and (seen < 0.95).double().mean() > 0.5, "not all white"
 
 
 def test_one_channel_is_grey():

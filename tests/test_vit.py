@@ -301,3 +301,14 @@ def test_a_stem_makes_the_hybrid():
     for wrong, message in (((5, 7, 9), too_far), ((0,), too_thin)):
         with pytest.raises(ValueError, match=message):
             replace(config, stem=wrong)
+
+
+def test_what_torch_exports_and_traces_takes_batches_of_any_size():
+    model = VisionTransformer(small_config()).eval()
+    several, more = images(), torch.randn(5, C, HEIGHT, WIDTH)
+    batch = torch.export.Dim("batch", min=2)
+    exported = torch.export.export(model, (several,), dynamic_shapes=({0: batch},)).module()
+    traced = torch.jit.trace(model, several)
+    for x in (several, more):
+        close(exported(x), model(x))
+        close(traced(x), model(x))

@@ -85,7 +85,7 @@ def quickest_attention(
     check_tensors(q=q, k=k, v=v)
     differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     slow_kernel = q.dtype == torch.bfloat16 and (differentiated or not MATRIX_UNIT)
-    weights = q.shape[:-1].numel() * k.shape[-2:-1].numel()
+    weights = math.prod((*q.shape[:-1], *k.shape[-2:-1]))
     if slow_kernel and q.device.type == "cpu" and has_bfloat16(q.device) and weights <= MOST_WEIGHTS:
         return attention(q, k, v, mask, dropout_p=dropout_p)[0]
     return fused_attention(q, k, v, mask, dropout_p=dropout_p)

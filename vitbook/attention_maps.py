@@ -45,12 +45,16 @@ def recorded_attention(model: nn.Module) -> Iterator[list[Tensor]]:
     `MultiHeadSelfAttention` computes by its explicit softmax meanwhile, which gives the fused kernel's output to
     rounding; afterwards the model is as it was, also when the block raises.
 
-    Raises ValueError for a model without `MultiHeadSelfAttention`, and where recordings are nested.
+    Raises ValueError for a model without `MultiHeadSelfAttention`, or with one in several places, and where recordings
+    are nested.
     """
     check_kind(nn.Module, model=model)
-    layers = [module for module in model.modules() if isinstance(module, MultiHeadSelfAttention)]
+    modules = [module for _, module in model.named_modules(remove_duplicate=False)]
+    layers = [module for module in modules if isinstance(module, MultiHeadSelfAttention)]
     if not layers:
         raise ValueError(f"{type(model).__name__} has no MultiHeadSelfAttention whose weights could be recorded")
+    if len(set(layers)) < len(layers):
+        raise ValueError("blocks of this model share an attention, whose calls could not be told apart")
     if any("forward" in vars(layer) for layer in layers):
         raise ValueError("this model's attention is being recorded already: leave that block first")
     recorded: list[Tensor] = []
@@ -113,6 +117,7 @@ def rollout(weights: Tensor, heads: str = "mean", residual: bool = True, discard
     """How much of each input token has reached each output token. (L, B, h, T, T) → (B, T, T), rows sum to 1.
 
     Ã_ℓ = A_ℓ Ã_{ℓ−1} with A = ½W̄ + ½I, W̄ the weights of a block's heads taken together (Abnar and Zuidema 2020).
+    Differs: the paper takes the mean of the heads and discards nothing.
 
     heads: "mean", "max" or "min" over heads; residual: whether the ½I of the residual connection is there;
     discard: this share of each picture's and block's smallest weights is set to 0 first. Rows are normalised after

@@ -204,13 +204,15 @@ def same(got: Any, expected: Any, tolerance: float) -> bool:
 
 
 def as_tensor(value: Any) -> Tensor | None:
-    """Numbers of any kind as a float64 tensor, None for what is no array of numbers."""
-    if value is None:
+    """Real numbers of any kind as a float64 tensor, None for what is no array of them."""
+    if value is None or "complex" in str(getattr(value, "dtype", "")):
         return None
     try:
-        value = value.detach().cpu() if isinstance(value, Tensor) else value  # some devices have no float64
+        if isinstance(value, Tensor):
+            value = value.detach().to_dense() if value.layout != torch.strided else value.detach()
+            value = value.cpu()  # some devices have no float64
         return torch.as_tensor(value, dtype=torch.float64, device="cpu")
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
 
 

@@ -2,6 +2,9 @@
 
 import contextlib
 import io
+import os
+import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -44,7 +47,10 @@ class Train:
         try:
             records = runs.train_run(self.run, self.resume, self.progress)
         except KeyboardInterrupt:
-            again = f"{PROGRAM} train --config {self.run.place / 'run.json'} --resume"
+            if not (self.run.place / "last.json").exists():
+                raise KeyboardInterrupt("stopped before the first checkpoint") from None
+            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
+            again = quoted([PROGRAM, "train", "--config", str(self.run.place / "run.json"), "--resume"])
             raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
         for name, value in records[-1].items():
             print(f"{name.replace('_', ' '):<20} {value:.6g}")
@@ -221,7 +227,7 @@ def one_line(message: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
     try:
         parse(sys.argv[1:] if arguments is None else arguments)()

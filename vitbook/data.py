@@ -22,6 +22,7 @@ from vitbook.sources import CIFAR10_CLASSES, SOURCES
 
 PHOTOGRAPHS = ("china", "flower", "portrait")
 LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
+PARTS = {"train", "val", "valid", "validation", "test"}  # some data sets keep the folders of the classes in these
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,10 @@ class Split:
         return len(self.labels)
 
     def select(self, chosen: np.ndarray) -> "Split":
-        """The pictures for which `chosen`, bool (N,), is True."""
+        """The pictures for which `chosen`, bool (N,), is True. Raises ValueError for anything else."""
+        chosen = np.asarray(chosen)
+        if chosen.dtype != bool or chosen.shape != (len(self),):
+            raise ValueError(f"chosen must be bool of shape (N,) = ({len(self)},), got {chosen.dtype} {chosen.shape}")
         index = torch.from_numpy(np.flatnonzero(chosen))
         return Split(self.images[index], self.labels[index])
 
@@ -196,6 +200,7 @@ def load_dataset(
     file, what was expected and what was found); FileNotFoundError where data_dir has them not; ConnectionError where no
     mirror has them (with what to put where).
     """
+    name = str(name)
     folder = Path(data_dir or "", name).expanduser()
     if image_size is not None and name in ("digits", *SOURCES):
         raise ValueError(f"image_size is for folders of your own pictures; those of {name} have the size they have")
@@ -207,7 +212,7 @@ def load_dataset(
     elif folder.is_dir():
         dataset = load_folder(folder, 64 if image_size is None else image_size)
     else:
-        raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of pictures.")
+        raise ValueError(unknown("data set", name, ("digits", *SOURCES)) + " Or name a folder of pictures.")
     return dataset.with_validation(validation, seed) if validation else dataset
 
 
@@ -231,15 +236,19 @@ def load_folder(folder: Path, image_size: int = 64, test_fraction: float = 0.2, 
     """Your own pictures, of any size and kind: a sub-folder for each class, named like it, with its pictures in it.
 
     Of each picture the middle square is taken and scaled to image_size pixels. A share of every class, chosen by
-    `seed`, is for testing. Files whose names begin with a dot are passed over.
+    `seed`, is for testing. Files and folders whose names begin with a dot are passed over.
 
-    Raises ValueError for fewer than two classes, a class of fewer than two pictures, and a file that is no picture.
+    Raises ValueError for fewer than two classes, for sub-folders such as train and test, for a class of fewer than two
+    pictures, and for a file that is no picture; FileNotFoundError for a link that leads nowhere.
     """
-    if image_size < 1:
-        raise ValueError(f"image_size must be at least 1, got {image_size}")
+    check_sizes(image_size=image_size)
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     if len(classes) < 2:
         raise ValueError(f"{folder} should have a sub-folder for each of two or more classes, has {len(classes)}")
+    if PARTS.issuperset(classes):
+        raise ValueError(
+            f"{folder} should have a sub-folder for each class, has one for each part, {classes}: name one"
+        )
     images, labels = [], []
     for label, name in enumerate(classes):
         files = picture_files(folder / name)
@@ -255,8 +264,9 @@ def load_folder(folder: Path, image_size: int = 64, test_fraction: float = 0.2, 
 
 def picture_files(folder: Path) -> list[Path]:
     """The files in a folder and those below it, sorted, without what systems leave there unasked."""
-    files = (file for file in folder.rglob("*") if file.is_file())
-    ours = (file for file in files if not file.name.startswith(".") and file.name not in LITTER)
+    files = (file for file in folder.rglob("*") if not file.is_dir())  # a link that leads nowhere is for an error
+    shown = (file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
+    ours = (file for file in shown if file.name not in LITTER)
     return sorted(ours, key=Path.as_posix)  # the same order on every system
 
 

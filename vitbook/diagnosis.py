@@ -76,8 +76,11 @@ def examine(
 ) -> list[Finding]:
     """The report of `diagnose`, as a list. The same arguments.
 
-    Raises ValueError where the form of the pictures or the number of classes is neither given nor known.
+    Raises ValueError where the form of the pictures or the number of classes is neither given nor known, and
+    RuntimeError under `python -O`, in which no question can be asked.
     """
+    if not __debug__:
+        raise RuntimeError("the questions are assert statements, which python -O leaves out: run without -O")
     if isinstance(model, VisionTransformer):
         image_shape = image_shape or (model.config.channels, *model.config.image_size)
         num_classes = model.config.num_classes if num_classes is None else num_classes

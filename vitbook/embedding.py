@@ -74,7 +74,7 @@ class ImageEmbedding(nn.Module):
         if tuple(images.shape[2:]) != self.image_size:
             expected, got = (f"{height}×{width}" for height, width in (self.image_size, images.shape[2:]))
             raise ValueError(f"images must be {expected}, as the positions are, got {got}: resize one or the other")
-        prefix = [token.to(x.dtype).expand(len(x), -1, -1) for token in self.prefix_tokens]
+        prefix = [token.to(x.dtype).expand(x.shape[0], -1, -1) for token in self.prefix_tokens]
         x = torch.cat([*prefix, x], dim=1) + self.positions().to(x.dtype)  # (B, T, D), in bfloat16 under autocast
         if self.training and self.patch_dropout:
             x = drop_patches(x, self.patch_dropout, num_prefix_tokens=len(prefix))

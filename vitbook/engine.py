@@ -5,6 +5,7 @@ killed and resumed ends with the very weights of one that was not (on a CPU, wit
 """
 
 import copy
+import hashlib
 import importlib.metadata
 import json
 import math
@@ -39,9 +40,11 @@ from vitbook.checkpoint import (
     without_prefix,
     write_whole,
 )
+from vitbook.checks import check_kind
 from vitbook.data import Dataset, Split, normalise
 from vitbook.runtime import has_bfloat16
 from vitbook.training import evaluate, parameter_groups, warmup_cosine
+from vitbook.typed import conforms
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
 # settings that are less than 1
@@ -91,8 +94,7 @@ class TrainConfig:
                     raise ValueError(f"betas must be two numbers, at least 0 and less than 1, got {value}")
                 object.__setattr__(self, "betas", tuple(value))  # JSON has lists alone
                 continue
-            number = isinstance(value, int | float if field.type is float else int)
-            if not number or isinstance(value, bool) != (field.type is bool):
+            if not conforms(value, field.type):
                 raise ValueError(f"{field.name} must be of type {field.type.__name__}, got {value!r}")
             low = 1 if field.name in ("epochs", "batch_size", "accumulate") else 0
             high = 1 if field.name in SHARES else math.inf
@@ -133,6 +135,8 @@ def fit(
     training = Training(model, data, config or TrainConfig(), None if folder is None else Path(folder))
     if training.has_checkpoint and not resume:
         raise ValueError(f"{folder} already holds a training: resume it, or name another folder")
+    if folder is not None and not resume and (training.folder / "best.json").exists():
+        raise ValueError(f"{folder} already holds the best of a training: name another folder")
     if training.has_checkpoint:
         training.load()
     if training.writes:
@@ -174,6 +178,8 @@ class Training:
     """A training's state, and what each event does to it."""
 
     def __init__(self, model: nn.Module, data: Dataset, config: TrainConfig, folder: Path | None):
+        check_kind(nn.Module, model=model)
+        model = getattr(model, "_orig_mod", model)  # compiled before, its weights would be saved under other names
         self.model, self.data, self.config, self.folder = model, data, config, folder
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
@@ -200,6 +206,7 @@ class Training:
                 f"patch_dropout {config.patch_dropout} needs a model with patches, got {type(model).__name__}"
             )
 
+        self.pictures = {part: fingerprint(getattr(data, part)) for part in ("train", "validation")}
         self.images, self.labels = (part.to(self.device) for part in (data.train.images, data.train.labels))
         self.mean, self.std = data.mean.to(self.device), data.std.to(self.device)
         fused = self.device.type in ("cpu", "cuda")
@@ -246,10 +253,13 @@ class Training:
         self.set_patch_dropout()
         images, targets = self.batch(position)
         losses, right = [], []
-        parts = self.config.accumulate
+        parts, num_classes = self.config.accumulate, len(self.data.class_names)
         for some, wanted in zip(images.chunk(parts), targets.chunk(parts), strict=True):
             with self.autocast():
                 scores = self.network(some)
+            if scores.shape != (len(some), num_classes):
+                expected = f"(B, K) = {(len(some), num_classes)}, K the data's classes"
+                raise ValueError(f"model must give scores of shape {expected}, got {tuple(scores.shape)}")
             loss = F.cross_entropy(scores.float(), wanted, label_smoothing=self.config.label_smoothing)
             (loss / parts).backward()
             losses.append(loss.detach())
@@ -261,7 +271,8 @@ class Training:
         self.optimizer.zero_grad()
         self.step += 1
         if self.ema is not None:
-            average(self.ema, self.model, min(self.config.ema, (1 + self.step) / (10 + self.step)))
+            decay = min(self.config.ema, (1 + self.step) / (10 + self.step))  # at first, forget the random start soon
+            average(self.ema, self.model, decay)
         self.curve[position] = torch.stack([torch.stack(losses).mean(), torch.stack(right).mean(), norm])
 
     def set_patch_dropout(self) -> None:
@@ -362,9 +373,11 @@ class Training:
             return {}
         split = self.data.validation
         split = Split(split.images[self.rank :: self.processes], split.labels[self.rank :: self.processes])
-        with self.autocast():
-            result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size))
-        sums = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64) * len(split)
+        sums = torch.zeros(3, dtype=torch.float64)
+        if len(split):  # of few pictures, some processes get none
+            with self.autocast():
+                result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size))
+            sums = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64) * len(split)
         if self.processes > 1:
             sums = idist.all_reduce(sums.to(self.device)).cpu()
         loss, accuracy, _ = (sums / sums[2]).tolist()
@@ -425,6 +438,7 @@ class Training:
             "model": asdict(settings) if is_dataclass(settings) else None,
             "dataset": self.data.name,
             "class_names": list(self.data.class_names),
+            "pictures": self.pictures,
             "mean": self.data.mean.tolist(),
             "std": self.data.std.tolist(),
         }
@@ -505,6 +519,16 @@ def events_in(folder: Path, purge_step: int) -> Iterator[SummaryWriter]:
         if error.errno is not None:
             error.filename = os.fsdecode(error.filename or folder)
         raise
+
+
+def fingerprint(split: Split | None) -> str | None:
+    """The SHA-256 of some pictures and their labels; None where there are none."""
+    if split is None:
+        return None
+    digest = hashlib.sha256()
+    for part in (split.images, split.labels):
+        digest.update(part.cpu().contiguous().numpy())
+    return digest.hexdigest()
 
 
 def seed_generators(device: torch.device, seed: int) -> None:

@@ -155,6 +155,7 @@ def resized_model(model: VisionTransformer, image_size: tuple[int, int]) -> tupl
     return model, f"Positions were resized from {old[0]}×{old[1]} to {new[0]}×{new[1]} patches."
 
 
+@torch.inference_mode(False)
 @torch.enable_grad()
 def observe_attention(model: VisionTransformer, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """What attends to what in evaluation, on the CPU: weights, rollout, relevance, scores.
@@ -163,10 +164,10 @@ def observe_attention(model: VisionTransformer, inputs: Tensor) -> tuple[Tensor,
     likeliest class without what each token starts with, its own, each row as shares of its sum; it and the scores are
     None for a model without classes.
     """
-    inputs = inputs.to(next(model.parameters()).device).detach()
+    inputs = inputs.detach().to(next(model.parameters()).device).clone()  # a tensor made for inference has no graph
     inputs.requires_grad_()  # so that there is a graph also where the model's parameters are frozen
     with evaluating(model), recorded_attention(model) as recorded:
-        scores = model(inputs)
+        scores = model.forward(inputs)  # not as compiled: the weights would have no graph
     weights = finite("attention weights", torch.stack(recorded))
     if not model.config.num_classes:
         return weights, rollout(weights), None, None

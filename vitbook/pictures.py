@@ -19,18 +19,23 @@ def read_picture(content: bytes, name: str) -> Image.Image:
     file's `name` for anything that cannot be read as a picture to its end.
     """
     try:
-        picture = ImageOps.exif_transpose(Image.open(io.BytesIO(content), formats=FORMATS))
-        if picture.mode == "F":
-            raise ValueError("its levels are floating-point numbers, and nothing says which is white")
-        if picture.mode.startswith("I"):
-            picture = eight_bits(picture)
-        if picture.has_transparency_data:
-            picture = picture.convert("RGBA")
-            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-        return picture.convert("RGB")
+        return as_rgb(Image.open(io.BytesIO(content), formats=FORMATS))
     except Exception as error:  # a damaged file can fail anywhere in its decoder, and in any way
         reason = "its format is unknown" if isinstance(error, Image.UnidentifiedImageError) else error
         raise ValueError(f"{name} is no picture that can be read: {reason}") from None
+
+
+def as_rgb(picture: Image.Image) -> Image.Image:
+    """Any picture as an upright RGB one, as in `read_picture`. Raises ValueError for floating-point levels."""
+    picture = ImageOps.exif_transpose(picture)
+    if picture.mode == "F":
+        raise ValueError("its levels are floating-point numbers, and nothing says which is white")
+    if picture.mode.startswith("I"):
+        picture = eight_bits(picture)
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
+    return picture.convert("RGB")
 
 
 def eight_bits(picture: Image.Image) -> Image.Image:

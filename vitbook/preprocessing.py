@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitbook.checks import check_kind, check_lengths, check_numbers, check_sizes
 from vitbook.data import normalise
-from vitbook.pictures import crop_and_scale, to_tensor
+from vitbook.pictures import as_rgb, crop_and_scale, to_tensor
 
 MAX_PIXELS = 100_000_000  # to which a picture is scaled before its middle is cut out
 
@@ -80,7 +80,7 @@ class Preprocessing:
         check_kind(Image.Image, picture=picture)
         if not (picture.width and picture.height):
             raise ValueError(f"picture must have at least one pixel, got {picture.height}×{picture.width}")
-        picture = picture.convert("RGB")
+        picture = as_rgb(picture)
         (height, width), method = self.image_size, Image.Resampling[self.interpolation.upper()]
         if self.crop is None:
             picture = picture.resize((width, height), method)

@@ -103,7 +103,7 @@ def load_pretrained(
         raise ValueError(unknown("kernel", kernel, KERNELS))
 
     with naming(source):
-        check_shape(config, translation.tensors)
+        check_room(config, translation.tensors)
         model = (DistilledVisionTransformer if DIST in translation.tensors else VisionTransformer)(config)
         fill(model, translation)
     notes = [*checkpoint.notes, *(f"dropped {name}" for name in translation.dropped)]
@@ -310,7 +310,7 @@ def shape_of(weights: Translation, num_heads: int | None, image_size: int | tupl
     )
 
 
-def check_shape(config: ViTConfig, tensors: Mapping[str, Tensor]) -> None:
+def check_room(config: ViTConfig, tensors: Mapping[str, Tensor]) -> None:
     """Raise ValueError for a model that is far larger than these weights, before it takes any memory."""
     held = sum(tensor.numel() for tensor in tensors.values())
     try:

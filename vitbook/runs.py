@@ -11,9 +11,10 @@ import ignite.distributed as idist
 import torch
 from torch import Tensor
 
-from vitbook.checkpoint import write_whole
+from vitbook.checkpoint import load_checkpoint, write_whole
+from vitbook.checks import check_sizes
 from vitbook.data import Dataset, load_dataset
-from vitbook.engine import TrainConfig, batches, fit
+from vitbook.engine import TrainConfig, batches, fingerprint, fit
 from vitbook.names import unknown
 from vitbook.pictures import read_picture
 from vitbook.pretrained import Pretrained, load_pretrained
@@ -59,6 +60,8 @@ def run_of(model: str | None = None, config: Path | None = None, init: str | Non
     that describes no run, OSError where there is none.
     """
     run = Run() if config is None else read_run(found(config))
+    if config is not None and (config.parent / "last.json").exists():
+        run = replace(run, folder=config.parent)  # a training goes on where its run.json is, wherever that was moved
     if init is not None and init != run.init:
         if model is not None:
             raise ValueError(f"the weights of init {init!r} have a shape of their own: leave model {model!r} away")
@@ -112,6 +115,11 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
         if run.init is not None:
             moments = begin_with(run.init, model)
             data = replace(data, given_moments=moments)
+        run = replace(run, vit=model.config)
+        if resume and all((run.place / name).exists() for name in ("last.json", "run.json")):
+            before = read_run(run.place / "run.json").init
+            if before != run.init:
+                raise ValueError(f"{run.place} holds another training: init is {before} there, {run.init} here")
         if idist.get_rank() == 0 and not (run.place / "last.json").exists():
             write_run(run)
         return fit(model.to(place_of_work()), data, run.train, run.place, resume, progress)
@@ -173,7 +181,13 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
         raise ValueError(unknown("split", split, SPLITS))
     weights = open_weights(checkpoint)
     run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
-    pictures = getattr(load_pictures(replace(run, data_dir=data_dir or run.data_dir)), split)
+    data = load_pictures(replace(run, data_dir=data_dir or run.data_dir))
+    if data.class_names != weights.class_names:
+        raise ValueError(f"{checkpoint} knows classes {weights.class_names}, {run.dataset} has {data.class_names}")
+    for part, known in load_checkpoint(weights_in(checkpoint))[1].get("pictures", {}).items():
+        if fingerprint(getattr(data, part)) != known:
+            raise ValueError(f"{run.dataset} has other {part} pictures than {checkpoint} was trained with")
+    pictures = getattr(data, split)
     if pictures is None:
         raise ValueError(f"{checkpoint} was trained without {split} pictures")
     seen = weights.preprocessing
@@ -188,6 +202,7 @@ def predict_pictures(source: Path | str, images: list[Path], top: int = 3) -> li
     source: as in `open_weights`. Of each picture, what the weights want to see is taken; a model of one channel sees it
     in grey. top: how many classes. Raises ValueError for a file that is no picture, and for weights without a head.
     """
+    check_sizes(top=top)
     weights, guesses = open_weights(source), []
     if not weights.model.config.num_classes:
         raise ValueError(f"the weights {source} have no head, and so name no classes")
