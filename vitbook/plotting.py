@@ -126,7 +126,7 @@ def show_picture(picture: Tensor, ax: Axes | None = None, *, title: str = "") ->
 
 def show_pictures(pictures: Sequence[Tensor] | Tensor, titles: Sequence[str] = (), *, columns: int = 8) -> list[Axes]:
     """Pictures in rows, each (C, H, W) as in `show_picture`, with titles where given."""
-    axes = panels(len(pictures), columns)
+    axes = panels(len(pictures), columns, titled=any(titles))
     for i, (picture, ax) in enumerate(zip(pictures, axes, strict=True)):
         show_picture(picture, ax, title=titles[i] if i < len(titles) else "")
     return axes
@@ -142,7 +142,7 @@ def show_maps(
     scale: str = "",
 ) -> list[Axes]:
     """Matrices without numbers, side by side on one colour scale, which `scale` names. Each (rows, columns)."""
-    axes = panels(len(maps), columns)
+    axes = panels(len(maps), columns, titled=any(titles))
     for i, (values, ax) in enumerate(zip(maps, axes, strict=True)):
         title = titles[i] if i < len(titles) else ""
         show_matrix(values, ax, title=title, decimals=None, limits=limits, colours=colours)
@@ -151,13 +151,13 @@ def show_maps(
     return axes
 
 
-def panels(count: int, columns: int) -> list[Axes]:
-    """`count` square Axes in rows of `columns`, in one figure of the book's width."""
+def panels(count: int, columns: int, *, titled: bool = True) -> list[Axes]:
+    """`count` square Axes in rows of `columns`, in one figure of the book's width. titled: whether with room above."""
     if count < 1 or columns < 1:
         raise ValueError(f"at least one panel and one column are needed, got {count} and {columns}")
     columns = min(columns, count)
     rows = -(-count // columns)
-    height = WIDTH / columns * rows * 1.1
+    height = WIDTH / columns * rows * (1.1 if titled else 1.0)
     figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False, layout="compressed")
     for ax in axes.flat[count:]:
         figure.delaxes(ax)
@@ -351,7 +351,7 @@ def show_beside(
         show_picture(picture, left)
         show_matrix(values, right, decimals=None, limits=limits).set(xticks=[], yticks=[])
         if i < len(titles):
-            left.set_title(titles[i], loc="left", fontsize=8)  # over both
+            left.set_title(titles[i], loc="left", fontsize=10)  # over both
     figure.colorbar(axes[1].images[0], ax=axes, location="bottom", shrink=0.5, aspect=40, label=scale)
     return axes
 
@@ -373,5 +373,5 @@ def show_heads(
         ax.axhline(value, color="0.4", linestyle=style, linewidth=1.2, label=name)
     blocks = max(len(heads) for heads in values.values())
     ax.set(xlabel="block", ylabel=ylabel, xticks=range(blocks))
-    ax.legend(fontsize=9)
+    ax.legend()
     return ax
