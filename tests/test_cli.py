@@ -491,6 +491,16 @@ def test_a_training_goes_on_where_it_was_moved_to(tmp_path, capsys):
     assert "already holds a training" in capsys.readouterr().err
     assert main(["train", "--config", str(tmp_path / "after" / "run.json"), "--resume", "--no-progress"]) == 0
     assert not (tmp_path / "before").exists()
+    config = tmp_path / "after" / "run.json"
+    assert runs.run_of(config=config).place == tmp_path / "after"
+    assert runs.run_of("vit_cifar", config).folder == tmp_path / "before", "another model is another training"
+
+
+def test_a_recipe_is_no_training_of_the_folder_one_is_in(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "last.json").touch()
+    name, path = next(iter(runs.RECIPES.items()))
+    assert runs.run_of(config=Path(name)).folder == runs.read_run(path).folder
 
 
 def test_run_json_says_what_shape_was_trained(tmp_path):

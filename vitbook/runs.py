@@ -60,8 +60,6 @@ def run_of(model: str | None = None, config: Path | None = None, init: str | Non
     that describes no run, OSError where there is none.
     """
     run = Run() if config is None else read_run(found(config))
-    if config is not None and (config.parent / "last.json").exists():
-        run = replace(run, folder=config.parent)  # a training goes on where its run.json is, wherever that was moved
     if init is not None and init != run.init:
         if model is not None:
             raise ValueError(f"the weights of init {init!r} have a shape of their own: leave model {model!r} away")
@@ -69,7 +67,8 @@ def run_of(model: str | None = None, config: Path | None = None, init: str | Non
         name = PureWindowsPath(init).name.replace(":", "_").strip(".")  # it knows both slashes; ".." would lead out
         return replace(run, model=name or "init", init=init, vit=vit)
     if model is None or model == run.model:
-        return run
+        moved = config is not None and config.exists() and (config.parent / "last.json").exists()
+        return replace(run, folder=config.parent) if moved else run  # it goes on where its run.json is now
     if model not in CONFIGS:
         raise ValueError(unknown("model", model, CONFIGS))
     return replace(run, model=model, init=None, vit=CONFIGS[model])
