@@ -183,8 +183,9 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
     data = load_pictures(replace(run, data_dir=data_dir or run.data_dir))
     if data.class_names != weights.class_names:
         raise ValueError(f"{checkpoint} knows classes {weights.class_names}, {run.dataset} has {data.class_names}")
-    for part, known in load_checkpoint(weights_in(checkpoint))[1].get("pictures", {}).items():
-        if fingerprint(getattr(data, part)) != known:
+    known = load_checkpoint(weights_in(checkpoint))[1].get("pictures")
+    for part in ("train", "validation") if isinstance(known, dict) else ():  # older checkpoints do not tell
+        if fingerprint(getattr(data, part)) != known.get(part):
             raise ValueError(f"{run.dataset} has other {part} pictures than {checkpoint} was trained with")
     pictures = getattr(data, split)
     if pictures is None:
