@@ -1,12 +1,12 @@
 """Every argument of every public function and class of the model has an effect: none is read by nobody."""
 
 import importlib
-import inspect
 
 import properties as check
 import pytest
 import torch
 from properties import GRID, HEADS, HEIGHT, HIDDEN, WIDTH, B, C, D, N, P, S, T, images
+from tables import defined_in, name
 
 from vitbook import (
     attention,
@@ -197,7 +197,7 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("function", TABLE, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", TABLE, ids=name)
 def test_every_argument_has_an_effect(function):
     check.each_argument_counts(function, *TABLE[function])
 
@@ -209,13 +209,12 @@ def test_the_table_is_complete():
         *(embedding.NoPositions, augment.auto_contrast, augment.equalize),  # take what siblings take, and need less
     }
     public = set()
-    for name in (
+    for each in (
         "attention self_attention multihead transformer patches embedding encoder vit distillation augment training "
         "names"
     ).split():
-        module = importlib.import_module(f"vitbook.{name}")
-        own = [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
-        public |= {value for value in own if inspect.isroutine(value) or inspect.isclass(value)}
+        module = importlib.import_module(f"vitbook.{each}")
+        public |= defined_in(module)
     checks = {value for value in public if value.__name__.startswith("check_")}
     assert public - checks == set(TABLE) | elsewhere
 

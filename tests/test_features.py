@@ -1,6 +1,5 @@
 """Features: each function equals loops or somebody else's implementation, and the mistakes do not pass."""
 
-import inspect
 import math
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
+from tables import accepted_and_rejected, defined_in, name
 from torch import nn
 from torch.testing import assert_close
 
@@ -199,20 +199,7 @@ TABLE = [
     ),
 ]
 
-
-def name(value) -> str:
-    return value.__name__
-
-
-@pytest.mark.parametrize(("test", "right"), [row[:2] for row in TABLE], ids=name)
-def test_the_right_implementation_passes(test, right):
-    test(right)
-
-
-@pytest.mark.parametrize(("test", "variant"), [(row[0], v) for row in TABLE for v in row[2]], ids=name)
-def test_the_wrong_variant_is_rejected(test, variant):
-    with pytest.raises(AssertionError):
-        test(variant)
+test_the_right_implementation_passes, test_the_wrong_variant_is_rejected = accepted_and_rejected(TABLE)
 
 
 # Maps
@@ -289,9 +276,7 @@ def test_every_argument_has_an_effect(function):
 
 
 def test_the_table_of_arguments_is_complete():
-    own = {value for value in vars(features).values() if getattr(value, "__module__", None) == features.__name__}
-    public = {value for value in own if inspect.isroutine(value) or inspect.isclass(value)}
-    assert public == set(ARGUMENTS)
+    assert defined_in(features) == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize(

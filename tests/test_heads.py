@@ -1,6 +1,5 @@
 """Heads: each equals its formula written as loops or somebody else's implementation, and the mistakes do not pass."""
 
-import inspect
 import math
 
 import properties as check
@@ -8,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.metrics import jaccard_score
+from tables import accepted_and_rejected, defined_in, name
 from torch.testing import assert_close
 
 from vitbook import heads
@@ -279,20 +279,7 @@ TABLE = [
     (first_loss_is_log_k, HiddenLayerHead, [OutputStartsAtRandom]),
 ]
 
-
-def name(value) -> str:
-    return value.__name__
-
-
-@pytest.mark.parametrize(("test", "right"), [row[:2] for row in TABLE], ids=name)
-def test_the_right_implementation_passes(test, right):
-    test(right)
-
-
-@pytest.mark.parametrize(("test", "variant"), [(row[0], v) for row in TABLE for v in row[2]], ids=name)
-def test_the_wrong_variant_is_rejected(test, variant):
-    with pytest.raises(AssertionError):
-        test(variant)
+test_the_right_implementation_passes, test_the_wrong_variant_is_rejected = accepted_and_rejected(TABLE)
 
 
 # Places
@@ -428,9 +415,7 @@ def test_every_argument_has_an_effect(function):
 
 
 def test_the_table_of_arguments_is_complete():
-    own = {value for value in vars(heads).values() if getattr(value, "__module__", None) == heads.__name__}
-    public = {value for value in own if inspect.isroutine(value) or inspect.isclass(value)}
-    assert public - {heads.start_at_zero, heads.check_map} == set(ARGUMENTS)
+    assert defined_in(heads) - {heads.start_at_zero, heads.check_map} == set(ARGUMENTS)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def test_every_test_that_is_named_exists(name):
     source = (ROOT / "tests" / file).read_text(encoding="utf-8")
     function, _, case = function.partition("[")
     tree = ast.parse(source)
-    assert function in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assigned = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    assert function in assigned | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     known = {getattr(node, "id", getattr(node, "attr", getattr(node, "name", ""))) for node in ast.walk(tree)}
     assert not case or case.rstrip("]") in known
 

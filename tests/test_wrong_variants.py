@@ -8,6 +8,7 @@ import inspect
 import properties as check
 import pytest
 import wrong_variants as wrong
+from tables import accepted_and_rejected, defined_in
 
 from vitbook import properties
 from vitbook.attention import attention
@@ -96,35 +97,20 @@ TABLE = [
     (check.warmup_cosine_equals_formula, warmup_cosine, [wrong.warmup_from_zero, wrong.cosine_from_the_start]),
 ]
 
-RIGHT = [(test, right) for test, right, _ in TABLE]
 WRONG = [(test, variant) for test, _, variants in TABLE for variant in variants]
 
-
-def name(value) -> str:
-    return value.__name__
-
-
 pytestmark = pytest.mark.usefixtures("precision")
+test_the_right_implementation_passes, test_the_wrong_variant_is_rejected = accepted_and_rejected(TABLE)
 
 
-@pytest.mark.parametrize(("test", "right"), RIGHT, ids=name)
-def test_the_right_implementation_passes(test, right):
-    test(right)
-
-
-@pytest.mark.parametrize(("test", "variant"), WRONG, ids=name)
-def test_the_wrong_variant_is_rejected(test, variant):
-    with pytest.raises(AssertionError):
-        test(variant)
-
-
-def defined_in(module) -> list:
-    """The functions and classes that a module defines itself."""
-    return [value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__]
+def test_a_check_that_cannot_fail_is_found():
+    _, rejected = accepted_and_rejected([(print, abs, [abs])])
+    with pytest.raises(pytest.fail.Exception):
+        rejected(print, abs)
 
 
 def test_every_wrong_variant_is_tried():
-    assert {variant for _, variant in WRONG} >= set(defined_in(wrong))
+    assert {variant for _, variant in WRONG} >= defined_in(wrong)
 
 
 def test_none_of_them_is_named_already():
