@@ -8,7 +8,18 @@ from scipy.ndimage import zoom
 from torch import Tensor, nn
 
 from vitbook.properties import *  # noqa: F403
-from vitbook.properties import GRID, D, N, close, differ
+from vitbook.properties import GRID, B, D, N, close, differ, images, shake, small_config
+from vitbook.vit import VisionTransformer
+
+
+def backbone(**changes) -> VisionTransformer:
+    """A small Vision Transformer in float64, in evaluation, of which every weight counts."""
+    return shake(VisionTransformer(small_config(**changes))).double().eval()
+
+
+def pictures(batch: int = B) -> Tensor:
+    """Random pictures for it. → float64 (B, C, H, W)."""
+    return images(batch).double()
 
 
 def each_argument_counts(function: Callable, base: dict, changes: dict, *inputs) -> None:

@@ -205,7 +205,7 @@ def test_every_argument_has_an_effect(function):
 def test_the_table_is_complete():
     elsewhere = {  # tested field by field, or by what they do to a model
         *(vit.ViTConfig, training.parameter_groups, training.train_epoch, training.evaluate),
-        *(training.Evaluation, training.evaluating, training.on_device_of, training.__getattr__),
+        *(training.Evaluation, training.keeping_modes, training.on_device_of, training.__getattr__),
         *(embedding.NoPositions, augment.auto_contrast, augment.equalize),  # take what siblings take, and need less
     }
     public = set()

@@ -456,7 +456,8 @@ def test_ctrl_c_before_the_first_checkpoint_promises_nothing(tmp_path, capsys, m
     place.mkdir()
     (place / "last.json").touch()
     assert main(["train", "--folder", str(place)]) == 130
-    assert f"--config '{place / 'run.json'}' --resume" in capsys.readouterr().err
+    quote = "'" if os.name == "posix" else '"'
+    assert f"--config {quote}{place / 'run.json'}{quote} --resume" in capsys.readouterr().err
 
 
 def own_pictures(folder: Path, each: int = 6) -> Path:

@@ -7,6 +7,7 @@ import properties as check
 import pytest
 import torch
 import torch.nn.functional as F
+from properties import backbone, pictures
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
 from tables import accepted_and_rejected, defined_in, name
@@ -16,7 +17,6 @@ from torch.testing import assert_close
 from vitbook import features
 from vitbook.features import Features, collect_features, feature_colours, feature_map, neighbour_votes
 from vitbook.training import evaluate
-from vitbook.vit import VisionTransformer
 
 B, D, K = 2, 12, 5
 ROWS, COLUMNS = GRID = check.GRID  # (2, 3) patches of 4 pixels
@@ -24,14 +24,6 @@ ROWS, COLUMNS = GRID = check.GRID  # (2, 3) patches of 4 pixels
 
 def random_maps(batch: int = B) -> torch.Tensor:
     return torch.randn(batch, D, ROWS, COLUMNS, dtype=torch.float64)
-
-
-def backbone(**changes) -> VisionTransformer:
-    return check.shake(VisionTransformer(check.small_config(**changes))).double().eval()
-
-
-def pictures(batch: int = B) -> torch.Tensor:
-    return check.images(batch).double()
 
 
 # The checks, each of one implementation

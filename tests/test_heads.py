@@ -6,6 +6,7 @@ import properties as check
 import pytest
 import torch
 import torch.nn.functional as F
+from properties import backbone, pictures
 from sklearn.metrics import jaccard_score
 from tables import accepted_and_rejected, defined_in, name
 from torch.testing import assert_close
@@ -30,14 +31,6 @@ P = check.P
 
 def features(batch: int = B) -> torch.Tensor:
     return torch.randn(batch, D, ROWS, COLUMNS, dtype=torch.float64)
-
-
-def backbone(**changes) -> VisionTransformer:
-    return check.shake(VisionTransformer(check.small_config(**changes))).double().eval()
-
-
-def pictures(batch: int = B) -> torch.Tensor:
-    return check.images(batch).double()
 
 
 # The checks, each of one implementation

@@ -156,7 +156,7 @@ def _(draw):
     return dict(model=nn.Linear(4, 3), batches=batches), holds
 
 
-@covers(training.evaluating)
+@covers(training.keeping_modes)
 def _(draw):
     model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5)).train(draw(st.booleans()))
     model[1].train(draw(st.booleans()))
@@ -164,7 +164,7 @@ def _(draw):
     def holds(block):
         before = [module.training for module in model.modules()]
         with block:
-            assert not any(module.training for module in model.modules())
+            model.train(not model[0].training)
         assert [module.training for module in model.modules()] == before
 
     return dict(model=model), holds

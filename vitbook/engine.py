@@ -43,7 +43,7 @@ from vitbook.checkpoint import (
 from vitbook.checks import check_kind
 from vitbook.data import Dataset, Split, normalise
 from vitbook.runtime import has_bfloat16
-from vitbook.training import evaluate, parameter_groups, warmup_cosine
+from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
 from vitbook.typed import conforms
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
@@ -153,7 +153,8 @@ def fit(
     engine.add_event_handler(Events.EPOCH_COMPLETED, training.record_epoch)
 
     with ExitStack() as stack:
-        stack.callback(training.leave_modes)  # also where it is interrupted
+        stack.enter_context(keeping_modes(training.model))  # also where it is interrupted
+        stack.callback(training.leave_every_patch)
         if idist.get_rank() == 0 and progress:
             bar = stack.enter_context(tqdm(total=training.total_steps, initial=training.step, unit="step"))
             engine.add_event_handler(Events.ITERATION_COMPLETED, lambda: bar.update())
@@ -184,7 +185,6 @@ class Training:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
         self.device = next(model.parameters()).device
-        self.modes = {module: module.training for module in model.modules()}
         self.rank, self.processes = idist.get_rank(), idist.get_world_size()
         self.writes = folder is not None and self.rank == 0
 
@@ -492,10 +492,8 @@ class Training:
         """Give the model the weights to use."""
         self.model.load_state_dict(self.best_weights)
 
-    def leave_modes(self) -> None:
-        """Put back what a training changes of the model beside its weights."""
-        for module, training in self.modes.items():
-            module.training = training
+    def leave_every_patch(self) -> None:
+        """Let the model see whole pictures again."""
         for embedding in self.embeddings:
             embedding.patch_dropout = 0.0
 

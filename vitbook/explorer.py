@@ -21,7 +21,7 @@ from vitbook.attention_maps import check_number, gradient_weighted_attention, re
 from vitbook.checkpoint import write_whole
 from vitbook.checks import check_kind
 from vitbook.pictures import to_tensor
-from vitbook.training import evaluating
+from vitbook.training import keeping_modes
 from vitbook.vit import VisionTransformer
 
 LEVELS = 128  # steps between 0 and the largest weight of a row
@@ -166,8 +166,8 @@ def observe_attention(model: VisionTransformer, inputs: Tensor) -> tuple[Tensor,
     """
     inputs = inputs.detach().to(next(model.parameters()).device).clone()  # a tensor made for inference has no graph
     inputs.requires_grad_()  # so that there is a graph also where the model's parameters are frozen
-    with evaluating(model), recorded_attention(model) as recorded:
-        scores = model.forward(inputs)  # not as compiled: the weights would have no graph
+    with keeping_modes(model), recorded_attention(model) as recorded:
+        scores = model.eval().forward(inputs)  # not as compiled: the weights would have no graph
     weights = finite("attention weights", torch.stack(recorded))
     if not model.config.num_classes:
         return weights, rollout(weights), None, None

@@ -120,7 +120,8 @@ class Evaluation:
 def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
     """The model's scores for every picture, without dropout. The model is left in the mode it was in."""
     check_kind(nn.Module, model=model)
-    with evaluating(model):
+    with keeping_modes(model):
+        model.eval()
         pairs = [(model(images).cpu(), labels.cpu()) for images, labels in on_device_of(model, batches)]
     if not pairs:
         raise ValueError("an evaluation needs at least one batch, got none")
@@ -129,10 +130,9 @@ def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside the block, no dropout and no running means; then each part of the model is in the mode it was in."""
+def keeping_modes(model: nn.Module) -> Iterator[None]:
+    """After the block, each part of the model is as it was before: in training or in evaluation."""
     modes = {module: module.training for module in model.modules()}
-    model.eval()
     try:
         yield
     finally:
