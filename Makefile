@@ -10,11 +10,9 @@ PORT ?= 8000
 # Two processes of one thread each: quick on small machines, and sums do not depend on the number of cores.
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
-# Followed by a name: what the run finds goes to .ledger/NAME.json when it passes, for `make ledger`.
-RECORD := -p tools.recorder --ledger
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test ledger peers reliability site-test offline elsewhere benchmark notebooks serve clean colab oldest
+.PHONY: help setup book test peers reliability site-test offline benchmark notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -42,25 +40,17 @@ test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and com
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
-	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) tests -n $(WORKERS) tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) tests --ignore tests/browser
 ifneq ($(CHAPTERS),)
-	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) chapters -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
 endif
-	$(BIN)/python tools/ledger.py check
-
-ledger: $(STAMP)  ## Write the page "How this book is tested" from what the last `make test` recorded
-	$(BIN)/python tools/ledger.py write
 
 reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, invented inputs, many times over
-	$(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) $@ -n $(WORKERS) -m slow tests
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --hypothesis-profile=thorough $(wildcard tests/test_hypothesis_*.py)
-
-elsewhere: $(STAMP)  ## Re-run chapters in random surroundings and compare; some only: ELSEWHERE="--chapters 01 04"
-	$(BIN)/python tools/ledger.py note $@ $(BIN)/python tools/elsewhere.py $(ELSEWHERE)
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow tests --ignore tests/browser
 
 site-test: $(STAMP)  ## Open every page of the built site in a browser: errors, formulas, links, accessibility
 	@test -f _build/html/index.html || $(MAKE) book
-	$(BIN)/python -m pytest $(RECORD) $@ -n $(WORKERS) tests_site
+	$(BIN)/python -m pytest -n $(WORKERS) tests/browser
 
 offline: $(STAMP)  ## Pack the built site, formulas included, in _build/vitbook-offline.zip
 	@test -f _build/html/index.html || $(MAKE) book
@@ -70,7 +60,7 @@ notebooks: $(STAMP)  ## Re-execute chapters and store their outputs; some only: 
 	$(BIN)/python tools/notebooks.py execute $(CHAPTERS)
 
 colab: $(STAMP)  ## Run every chapter as Colab would: alone, with what Colab holds and the install cell's own install
-	$(BIN)/python tools/ledger.py note $@ $(BIN)/python tools/play_colab.py $(CHAPTERS)
+	$(BIN)/python tools/play_colab.py $(CHAPTERS)
 
 # The tests of the modules alone: the book's own need its pinned tools.
 OLDEST := .venv-oldest
@@ -87,7 +77,7 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
 
 peers: $(VENV)/peers/.ready  ## Compare scores, pictures and positions with those of timm and torchvision themselves
-	PYTHONPATH=$(VENV)/peers $(ONE_THREAD) $(BIN)/python -m pytest $(RECORD) $@ -m peers tests
+	PYTHONPATH=$(VENV)/peers $(ONE_THREAD) $(BIN)/python -m pytest -m peers tests --ignore tests/browser
 
 benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
 	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)
@@ -103,4 +93,4 @@ serve: $(STAMP)  ## Show the built site on http://localhost:8000
 
 clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
 	rm -rf _build .hypothesis .pytest_cache .ruff_cache build *.egg-info
-	find vitbook tests tests_site tools benchmarks _ext -name __pycache__ -type d -prune -exec rm -rf {} +
+	find vitbook tests experiments tools benchmarks _ext -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -9,11 +9,9 @@ PARTS = (
     "site_address",  # the repository's and the site's address, and links to Colab
     "site_callouts",  # "> **Note.** …" becomes a box
     "site_equations",  # tags and anchors
-    "site_lines",  # what must not be torn apart at the end of a line
     "site_execution",  # stored outputs, and what made them
     "site_chapters",  # numbers of chapters and figures, and the table on the first page
     "site_sharing",  # descriptions for search engines and shared links, sitemap.xml, robots.txt
-    "site_speed",  # text before scripts, pictures with their size, no icons that nobody sees
 )
 
 

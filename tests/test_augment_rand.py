@@ -10,9 +10,9 @@ from PIL import Image, ImageEnhance, ImageOps
 from torch.testing import assert_close
 
 from vitbook import augment
+from vitbook._support.images import to_tensor
 from vitbook.augment import COLOURS, MOVES, OPERATIONS, operate, rand_augment, random_erasing
 from vitbook.data import photograph
-from vitbook.pictures import to_tensor
 
 WITHOUT_STRENGTH = ("auto_contrast", "equalize")
 

@@ -9,6 +9,7 @@ import torch
 from torch.testing import assert_close
 
 from vitbook import checkpoint
+from vitbook._support.files import write_whole
 from vitbook.checkpoint import (
     load_checkpoint,
     load_optimizer_tensors,
@@ -16,7 +17,6 @@ from vitbook.checkpoint import (
     save_checkpoint,
     with_prefix,
     without_prefix,
-    write_whole,
 )
 
 

@@ -28,15 +28,15 @@ from safetensors.torch import save
 from small_sets import SMALL_SETS
 
 from vitbook import engine
+from vitbook._support.images import FORMATS, read_picture
+from vitbook._support.json_config import conforms
 from vitbook.cli import main
 from vitbook.data import load_dataset
 from vitbook.engine import fit
-from vitbook.pictures import FORMATS, read_picture
+from vitbook.exercises.progress import progress
 from vitbook.pretrained import load_pretrained
-from vitbook.progress import progress
+from vitbook.pretrained.weight_files import read_file
 from vitbook.runs import Run, open_weights, read_run
-from vitbook.typed import conforms
-from vitbook.weight_files import read_file
 
 HERE = Path(__file__).parent
 

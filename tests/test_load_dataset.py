@@ -11,7 +11,7 @@ from PIL import Image
 from small_sets import SMALL_SETS, put_in_place, unpack
 
 from vitbook.data import Dataset, Split, load_dataset, load_folder, mean_and_std, picture_files, split_at_random
-from vitbook.sources import SOURCES
+from vitbook.downloads.datasets import SOURCES
 
 pytest_plugins = ["local_mirror"]
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from vitbook._support.files import write_whole
 from vitbook.attention_maps import gradients_of
-from vitbook.checkpoint import load_checkpoint, save_checkpoint, write_whole
+from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.cli import main
 
 HERE = Path(__file__).parent

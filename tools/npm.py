@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pooch
 
-from vitbook.download import cache_dir
+from vitbook.downloads.fetching import cache_dir
 
 
 class Package(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import npm
 
-from vitbook.checkpoint import write_whole
+from vitbook._support.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "vitbook-offline"

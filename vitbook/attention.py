@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitbook.checks import check_floats, check_positive, check_shares, check_tensors
+from vitbook._support.validation import check_floats, check_positive, check_shares, check_tensors
 from vitbook.runtime import has_bfloat16
 
 MOST_WEIGHTS = 2**26  # so many `quickest_attention` may store at once: 128 MiB in bfloat16

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import (
+from vitbook._support.validation import (
     check_choice,
     check_fits,
     check_floats,

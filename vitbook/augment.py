@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitbook.checks import (
+from vitbook._support.validation import (
     check_choice,
     check_floats,
     check_numbers,

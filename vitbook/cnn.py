@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_fits, check_grids, check_shape, check_sizes, check_tensors
+from vitbook._support.validation import check_fits, check_grids, check_shape, check_sizes, check_tensors
 
 
 class SmallCNN(nn.Module):

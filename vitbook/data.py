@@ -15,10 +15,10 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from vitbook.checks import check_floats, check_kind, check_numbers, check_shape, check_sizes, check_tensors
-from vitbook.names import unknown
-from vitbook.pictures import crop_and_scale, read_picture, to_tensor
-from vitbook.sources import CIFAR10_CLASSES, SOURCES
+from vitbook._support.images import crop_and_scale, read_picture, to_tensor
+from vitbook._support.names import unknown
+from vitbook._support.validation import check_floats, check_kind, check_numbers, check_shape, check_sizes, check_tensors
+from vitbook.downloads.datasets import CIFAR10_CLASSES, SOURCES
 
 PHOTOGRAPHS = ("china", "flower", "portrait")
 LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
@@ -189,7 +189,7 @@ def load_dataset(
     name: "digits", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", or a folder of your own pictures with a
         sub-folder for each class.
     data_dir: where the data set's files lie already, packed or unpacked. Without it, those that do not come with the
-        package are downloaded once, verified, and kept in `vitbook.download.cache_dir()`.
+        package are downloaded once, verified, and kept in `vitbook.downloads.fetching.cache_dir()`.
     validation: the share of the training pictures that is set apart, 0 for none; `seed` says which. The test pictures
         are always the same.
     image_size: for a folder of your own, the side in pixels to which each picture is cropped and scaled; 64 if not
@@ -289,8 +289,8 @@ def album(size: int = 32) -> Split:
     """22 photographs of what CIFAR-10's classes name, not taken from CIFAR-10: some to try a trained model on.
 
     images: uint8 (22, 3, size, size), each a square about its subject, scaled down from 128×128 pixels by the mean of
-    the area that a new pixel covers; labels: indices into `vitbook.sources.CIFAR10_CLASSES`, ascending, each class at
-    least once. `album_credits` says, in the same order, who took them and under which licence.
+    the area that a new pixel covers; labels: indices into `vitbook.downloads.datasets.CIFAR10_CLASSES`, ascending, each
+    class at least once. `album_credits` says, in the same order, who took them and under which licence.
 
     Raises ValueError unless 1 ≤ size ≤ 128.
     """

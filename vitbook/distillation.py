@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_floats, check_kind, check_numbers, check_tensors
+from vitbook._support.validation import check_floats, check_kind, check_numbers, check_tensors
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.patches import HybridEmbedding, PatchEmbedding
 from vitbook.vit import VisionTransformer, ViTConfig

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import (
+from vitbook._support.validation import (
     check_choice,
     check_floats,
     check_grids,

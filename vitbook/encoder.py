@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_floats, check_numbers, check_shape, check_shares, check_sizes, check_width
+from vitbook._support.validation import check_floats, check_numbers, check_shape, check_shares, check_sizes, check_width
 from vitbook.multihead import MultiHeadSelfAttention, check_num_heads
 from vitbook.self_attention import check_tokens
 

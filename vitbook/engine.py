@@ -28,23 +28,22 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
+from vitbook._support.files import remove_parts, write_whole
+from vitbook._support.json_config import conforms
+from vitbook._support.validation import check_kind
 from vitbook.augment import cutmix, mixup, rand_augment, random_affine, random_crop, random_erasing, random_flip
 from vitbook.checkpoint import (
     load_checkpoint,
     load_optimizer_tensors,
     optimizer_tensors,
     remove_leftovers,
-    remove_parts,
     save_checkpoint,
     with_prefix,
     without_prefix,
-    write_whole,
 )
-from vitbook.checks import check_kind
 from vitbook.data import Dataset, Split, normalise
 from vitbook.runtime import has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
-from vitbook.typed import conforms
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
 # settings that are less than 1

@@ -8,7 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_classes, check_floats, check_numbers, check_sizes, check_tensors, decomposed
+from vitbook._support.validation import (
+    check_classes,
+    check_floats,
+    check_numbers,
+    check_sizes,
+    check_tensors,
+    decomposed,
+)
 from vitbook.training import Batches, evaluate
 from vitbook.vit import VisionTransformer
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import (
+from vitbook._support.validation import (
     check_classes,
     check_fits,
     check_floats,

@@ -18,12 +18,12 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitbook import encoder, properties, vit
+from vitbook._support.names import unknown
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
-from vitbook.names import unknown
 from vitbook.patches import PatchEmbedding, patchify
 from vitbook.training import evaluate, parameter_groups
 from vitbook.transformer import Transformer, causal_mask

@@ -9,8 +9,8 @@ import torch
 from einops import einsum, rearrange
 from torch import Tensor, nn
 
+from vitbook._support.validation import check_shape, check_shares, check_sizes
 from vitbook.attention import attention, quickest_attention
-from vitbook.checks import check_shape, check_shares, check_sizes
 from vitbook.self_attention import SelfAttention, check_tokens
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from einops import rearrange
 from torch import Tensor, nn
 
-from vitbook.checks import check_fits, check_kind, check_lengths, check_shape, check_sizes, check_tensors
+from vitbook._support.validation import check_fits, check_kind, check_lengths, check_shape, check_sizes, check_tensors
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:

@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
-from vitbook.checks import check_shape, check_sizes, check_tensors, in_words
+from vitbook._support.validation import check_shape, check_sizes, check_tensors, in_words
 
 # Okabe and Ito 2008: told apart by colour-blind readers, on white and in grey
 COLOURS = {

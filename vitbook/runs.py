@@ -11,17 +11,18 @@ import ignite.distributed as idist
 import torch
 from torch import Tensor
 
-from vitbook.checkpoint import load_checkpoint, write_whole
-from vitbook.checks import check_sizes
+from vitbook._support.files import write_whole
+from vitbook._support.images import read_picture
+from vitbook._support.json_config import from_json
+from vitbook._support.names import unknown
+from vitbook._support.validation import check_sizes
+from vitbook.checkpoint import load_checkpoint
 from vitbook.data import Dataset, load_dataset
+from vitbook.downloads.datasets import SOURCES
 from vitbook.engine import TrainConfig, batches, fingerprint, fit
-from vitbook.names import unknown
-from vitbook.pictures import read_picture
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.runtime import device
-from vitbook.sources import SOURCES
 from vitbook.training import Evaluation, evaluate
-from vitbook.typed import from_json
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import torch
 
-from vitbook.checks import check_kind, check_sizes
+from vitbook._support.validation import check_kind, check_sizes
 
 
 def seed_everything(seed: int) -> None:

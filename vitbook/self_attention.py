@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
+from vitbook._support.validation import check_fits, check_sizes, check_tensors
 from vitbook.attention import attention
-from vitbook.checks import check_fits, check_sizes, check_tensors
 
 
 class SelfAttention(nn.Module):

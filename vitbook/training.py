@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.checks import check_kind, check_numbers, check_sizes
+from vitbook._support.validation import check_kind, check_numbers, check_sizes
 
 Batches = Iterable[tuple[Tensor, Tensor]]  # pictures (B, C, H, W) and labels (B,)
 

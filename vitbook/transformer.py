@@ -9,8 +9,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from vitbook._support.validation import check_kind, check_positive, check_shape, check_shares, check_sizes, in_words
 from vitbook.attention import attention, fused_attention
-from vitbook.checks import check_kind, check_positive, check_shape, check_shares, check_sizes, in_words
 from vitbook.multihead import MultiHeadSelfAttention, check_num_heads, merge_heads, split_heads
 from vitbook.self_attention import check_tokens
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitbook.checks import check_choice, check_kind, check_lengths, check_numbers, check_sizes, is_whole
+from vitbook._support.names import unknown
+from vitbook._support.validation import check_choice, check_kind, check_lengths, check_numbers, check_sizes, is_whole
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
-from vitbook.names import unknown
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, stem_stride
 
 POOLS = ("class", "mean")

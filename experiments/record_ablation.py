@@ -1,0 +1,81 @@
+"""Take one ingredient after another out of a recipe, train, and write down what it was worth.
+
+    python tools/record_ablation.py vitbook/assets/runs/ablation.json --data-dir FOLDER
+
+Every training is the recipe `cifar10_quick`, shorter, with one setting changed; accuracy is that on validation
+pictures, which no training sees. The file holds one record a training, and is written anew after each. Several at a
+time are trained with `--workers`, each on one thread.
+"""
+
+import argparse
+import json
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+from vitbook._support.files import write_whole
+from vitbook.data import load_dataset
+from vitbook.engine import fit
+from vitbook.runs import Run, run_of
+from vitbook.runtime import device
+from vitbook.vit import VisionTransformer
+
+# what is changed: settings of the training, and of the model
+CHANGES: dict[str, tuple[dict, dict]] = {
+    "the whole recipe": ({}, {}),
+    "plain patches, no stem": ({}, {"stem": ()}),
+    "two convolutions in the stem": ({}, {"stem": (64, 128)}),
+    "half of the patches, but for the end": ({"patch_dropout": 0.5}, {}),
+    "mean of the patches, no class token": ({}, {"pool": "mean", "class_token": False}),
+    "no crop, no flip": ({"crop": 0, "flip": False}, {}),
+    "no warm-up": ({"warmup": 0.0}, {}),
+    "no clipping": ({"clip_norm": 0.0}, {}),
+    "no label smoothing": ({"label_smoothing": 0.0}, {}),
+    "no weight decay": ({"weight_decay": 0.0}, {}),
+    "last weights, no running mean": ({"ema": 0.0}, {}),
+    "float32": ({"bf16": False}, {}),
+    "RandAugment, 1 operation": ({"randaugment_ops": 1}, {}),
+}
+
+
+def record(
+    change: str, epochs: int, data_dir: Path | None, seed: int, batch_size: int = 128, validation: float = 0.1
+) -> dict:
+    """Train with one change; what came of it."""
+    torch.set_num_threads(1)
+    train, vit = CHANGES[change]
+    run: Run = run_of(config=Path("cifar10_quick"))
+    config = replace(run.train, epochs=epochs, batch_size=batch_size, seed=seed, **train)
+    data = load_dataset(run.dataset, data_dir, validation=validation)
+    torch.manual_seed(seed)
+    model = VisionTransformer(replace(run.vit, **vit)).to(device())
+    history = fit(model, data, config, progress=False)
+    result = history[-1] | {"change": change, "epochs": epochs, "seed": seed, "torch": version("torch")}
+    return result | {"config": asdict(config), "vit": asdict(model.config)}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="the JSON to write")
+    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
+    parser.add_argument("--epochs", type=int, default=3, help="of each training")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
+    given = parser.parse_args(arguments)
+    given.file.parent.mkdir(parents=True, exist_ok=True)
+    one = partial(record, epochs=given.epochs, data_dir=given.data_dir, seed=given.seed)
+    done = []
+    with ProcessPoolExecutor(given.workers) as workers:
+        for result in workers.map(one, given.changes):
+            done.append(result)
+            write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+            print("{change}: {validation_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

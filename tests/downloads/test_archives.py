@@ -1,0 +1,241 @@
+"""Whatever lies in an archive: its files are read whole, or what is wrong with it is said; and nothing is written."""
+
+import gzip
+import io
+import re
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from small_sets import tar_gz, zipped
+
+from vitbook.downloads.archives import open_files
+
+FILES = {"a.bin": bytes(range(256)) * 5, "deep/b.txt": "grün".encode(), "empty": b""}
+LIMIT = 20_000
+
+ARCHIVES = {
+    "set.tar.gz": tar_gz("top", FILES),
+    "set.tar": gzip.decompress(tar_gz("top", FILES)),
+    "set.zip": zipped("top", FILES),
+}
+PLACES = pytest.mark.parametrize("place", [*ARCHIVES, "folder"])
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_written(tmp_path, monkeypatch):
+    """Every test of this page runs in a folder of its own, in which nothing new may lie at the end."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    yield
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "in"]
+    assert not list((tmp_path / "here").iterdir())
+
+
+def put(tmp_path: Path, place: str, content: bytes | None = None) -> Path:
+    path = tmp_path / "in" / place
+    if place == "folder":
+        for name, file in FILES.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(file)
+    else:
+        path.write_bytes(ARCHIVES[place] if content is None else content)
+    return path
+
+
+def named(path: Path, message: str) -> str:
+    """What to match: the path, then the message."""
+    return f"^{re.escape(str(path))} ?{message}"
+
+
+def read_all(*paths: Path, limit: int = LIMIT) -> dict[str, bytes]:
+    with open_files(list(paths), limit) as files:
+        return {name: bytes(files.read(name)) for name in files.contents}
+
+
+@PLACES
+def test_the_files_are_read_by_their_names_below_the_top(tmp_path, place):
+    path = put(tmp_path, place)
+    assert read_all(path) == FILES
+    with open_files([path], LIMIT) as files:
+        assert files.text("deep/b.txt") == "grün"
+        assert files.names("deep/", ".txt") == ["deep/b.txt"]
+        assert files.names("deep/", ".bin") == []
+        assert files.names("", "") == sorted(FILES)
+        assert files.place == str(path)
+
+
+def test_single_files_are_read_together(tmp_path):
+    (tmp_path / "in" / "one.gz").write_bytes(gzip.compress(b"1"))
+    (tmp_path / "in" / "two").write_bytes(b"2")
+    assert read_all(tmp_path / "in" / "one.gz", tmp_path / "in" / "two") == {"one": b"1", "two": b"2"}
+    assert read_all(tmp_path / "in") == {"one": b"1", "two": b"2"}
+
+
+@PLACES
+def test_a_missing_file_is_named(tmp_path, place):
+    path = put(tmp_path, place)
+    with open_files([path], LIMIT) as files, pytest.raises(ValueError, match=named(path, "should contain c.bin")):
+        files.read("c.bin")
+
+
+@PLACES
+def test_text_in_another_encoding_is_named(tmp_path, place):
+    path = put(tmp_path, place)
+    with open_files([path], LIMIT) as files, pytest.raises(ValueError, match=named(path, ": a.bin should be text")):
+        files.text("a.bin")
+
+
+@PLACES
+def test_more_bytes_than_there_should_be_are_refused(tmp_path, place):
+    path = put(tmp_path, place)
+    with pytest.raises(ValueError, match=named(path, "[^:]*should hold at most 1,279 bytes, unpacked, and holds more")):
+        read_all(path, limit=1279)
+
+
+def test_a_bomb_is_refused_before_it_bursts(tmp_path):
+    path = put(tmp_path, "set.tar.gz", gzip.compress(bytes(50_000_000), 9))
+    with pytest.raises(ValueError, match="should hold at most 20,000 bytes"):
+        read_all(path)
+
+
+# Damage
+
+
+@pytest.mark.parametrize("place", ARCHIVES)
+def test_an_archive_cut_short_anywhere_is_refused_or_lacks_files(tmp_path, place):
+    whole = ARCHIVES[place]
+    for length in [*range(0, len(whole) - 1, 1 + len(whole) // 150)]:
+        path = put(tmp_path, place, whole[:length])
+        try:
+            found = read_all(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+        else:
+            assert place == "set.tar" and found.items() <= FILES.items()
+            assert found != FILES or length >= len(whole) - 10_240, "only the padding may be missing"
+
+
+@pytest.mark.parametrize("place", ["set.tar.gz", "set.zip"])
+def test_a_changed_byte_is_found_or_harmless(tmp_path, place):
+    whole = ARCHIVES[place]
+    for position in range(0, len(whole), 1 + len(whole) // 200):
+        path = put(tmp_path, place, whole[:position] + bytes([whole[position] ^ 0x55]) + whole[position + 1 :])
+        try:
+            found = read_all(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+        else:
+            assert set(found.values()) <= set(FILES.values())
+
+
+@pytest.mark.parametrize("place", [*ARCHIVES, "one.gz"])
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>" * 100, bytes(2000)], ids=["empty", "page", "zeros"])
+def test_what_is_no_archive_is_refused(tmp_path, place, content):
+    path = put(tmp_path, place, content)
+    if (place, content[:1]) == ("set.tar", b"\0"):
+        assert read_all(path) == {}  # zeros are how a .tar ends
+    elif (place, content) == ("one.gz", b""):
+        assert read_all(path) == {"one": b""}
+    else:
+        with pytest.raises(ValueError, match=named(path, "is damaged or cut short: .+")):
+            read_all(path)
+
+
+@pytest.mark.parametrize("place", ARCHIVES)
+def test_the_faults_of_the_disk_stay_what_they_are(tmp_path, place):
+    with pytest.raises(FileNotFoundError, match=re.escape(place)):
+        read_all(tmp_path / "in" / place)
+
+
+# Malice
+
+
+def tar_with(name: str, **attributes) -> bytes:
+    """A .tar.gz with one more member, of this name and with these attributes of tarfile.TarInfo."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for member_name, content in FILES.items():
+            member = tarfile.TarInfo(f"top/{member_name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        member = tarfile.TarInfo(name)
+        for attribute, value in attributes.items():
+            setattr(member, attribute, value)
+        archive.addfile(member)
+    return buffer.getvalue()
+
+
+OUTSIDE = ["../evil", "top/../../evil", "/tmp/evil", "C:\\evil", "..\\evil", "C:/evil", "\\\\server\\evil"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_name_that_leads_out_is_refused(tmp_path, name):
+    path = put(tmp_path, "set.tar.gz", tar_with(name))
+    with pytest.raises(ValueError) as caught:
+        read_all(path)
+    assert str(caught.value) == f"{path} should hold files below its own folder alone, and {name!r} leads out of it"
+    path = put(tmp_path, "set.zip", zipped("top", FILES | {f"../{name}": b"evil"}))
+    with pytest.raises(ValueError, match="leads out of it"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("kind", ["SYMTYPE", "LNKTYPE", "CHRTYPE", "BLKTYPE", "FIFOTYPE", "GNUTYPE_SPARSE"])
+def test_a_link_or_a_device_is_refused(tmp_path, kind):
+    path = put(tmp_path, "set.tar.gz", tar_with("top/c.bin", type=getattr(tarfile, kind), linkname="/etc/passwd"))
+    with pytest.raises(ValueError, match=named(path, "should hold files and folders alone, and 'top/c.bin' is")):
+        read_all(path)
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        link = zipfile.ZipInfo("top/c.bin")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    path = put(tmp_path, "set.zip", buffer.getvalue())
+    with pytest.raises(ValueError, match="files and folders alone, and 'top/c.bin' is something else"):
+        read_all(path)
+
+
+@pytest.mark.parametrize("kind", ["REGTYPE", "GNUTYPE_LONGNAME", "XHDTYPE"])
+@pytest.mark.parametrize("size", [10**15, 2**63, -512, -10_000])
+def test_a_header_that_promises_what_is_not_there_is_refused_or_ends_it(tmp_path, kind, size):
+    member = tarfile.TarInfo("top/c.bin")
+    member.type, member.size = getattr(tarfile, kind), size
+    files = ARCHIVES["set.tar"].rstrip(b"\0")
+    files += bytes(-len(files) % tarfile.BLOCKSIZE)
+    path = put(tmp_path, "set.tar", files + member.tobuf(tarfile.GNU_FORMAT) + bytes(2 * tarfile.BLOCKSIZE))
+    try:
+        found = read_all(path)
+    except ValueError as error:
+        assert f"{path} is damaged or cut short: " in str(error)
+    else:
+        assert found == FILES and (kind != "REGTYPE" or size < 0)  # newer Pythons take a negative size for the end
+
+
+def test_a_zip_that_lies_about_a_size_is_refused(tmp_path):
+    whole = zipped("top", {"c.bin": bytes(15_000)})
+    path = put(tmp_path, "set.zip", whole.replace(struct.pack("<I", 15_000), struct.pack("<I", 5_000)))
+    with pytest.raises(ValueError, match=named(path, ": c.bin is damaged or cut short")):
+        read_all(path)
+
+
+def test_a_zip_that_promises_more_than_there_is_is_refused(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("top/c.bin", bytes(15_000))
+    path = put(tmp_path, "set.zip", buffer.getvalue().replace(struct.pack("<I", 15_000), struct.pack("<I", 19_000)))
+    with pytest.raises(ValueError, match=named(path, ": c.bin is damaged or cut short: .+")):
+        read_all(path)
+
+
+def test_a_locked_zip_is_named(tmp_path):
+    flags = rb"(PK\x03\x04..|PK\x01\x02....)(.)"  # of each file, once before it and once in the list at the end
+    whole = re.sub(flags, lambda match: match[1] + bytes([match[2][0] | 1]), ARCHIVES["set.zip"], flags=re.DOTALL)
+    path = put(tmp_path, "set.zip", whole)
+    with pytest.raises(ValueError, match="encrypted"):
+        read_all(path)

@@ -1,0 +1,1 @@
+"""What serves the rest of the package: no chapter teaches it."""
