@@ -8,7 +8,8 @@ from hypothesis import settings
 from jaxtyping import config, install_import_hook
 
 # The shapes in the signatures of these modules are enforced in the tests.
-SHAPED = ["vitbook.attention", "vitbook.multihead"]
+MODEL = "attention speed self_attention multihead transformer positions patches embedding encoder vit"
+SHAPED = [f"vitbook.{module}" for module in MODEL.split()]
 install_import_hook(SHAPED, "beartype.beartype")
 
 # The examples are the same in every run, and few. `--hypothesis-profile=thorough` takes many, and "searching" others

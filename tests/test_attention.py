@@ -13,7 +13,6 @@ from vitbook.attention import (
     attention_weights,
     fused_attention,
     gaussian_attention,
-    quickest_attention,
 )
 
 both_precisions = pytest.mark.usefixtures("precision")
@@ -123,81 +122,3 @@ def test_gaussian_attention_with_equally_long_keys_is_dot_product_attention():
     k = 3 * torch.nn.functional.normalize(k, dim=-1)
     for got, expected in zip(gaussian_attention(q, k, v, bandwidth=4**0.25), attention(q, k, v), strict=True):
         close(got, expected)
-
-
-@pytest.mark.parametrize("function", [attention, fused_attention])
-@pytest.mark.parametrize(
-    ("shapes", "mask", "message"),
-    [
-        (((4,), (S, 4), (S, 6)), None, r"q must have shape \(\.\.\., tokens, width\), got \(4,\)"),
-        (((T, 4), (S,), (S, 6)), None, r"k must have shape \(\.\.\., tokens, width\), got \(7,\)"),
-        (((T, 4), (S, 4), (S,)), None, r"v must have shape \(\.\.\., tokens, width\), got \(7,\)"),
-        (((T, 4), (S, 3), (S, 6)), None, "d = 4 for q and 3 for k"),
-        (((T, 4), (S, 4), (T, 6)), None, "7 keys and 5 values"),
-        (((T, 4), (0, 4), (0, 6)), None, r"at least one key .* got k of shape \(0, 4\)"),
-        (((T, 0), (S, 0), (S, 6)), None, r"width at least 1, got k of shape \(7, 0\)"),
-        (((B, T, 4), (HEADS, S, 4), (S, 6)), None, r"must broadcast, got \(2,\), \(3,\), \(\)"),
-        (((T, 4), (S, 4), (S, 6)), torch.ones(T, S), "mask must be boolean.* got torch.float32"),
-        (((T, 4), (S, 4), (S, 6)), torch.ones(S, T) > 0, r"\(\.\.\., T_q, T_k\) = \(5, 7\), got \(7, 5\)"),
-        (((T, 4), (S, 4), (S, 6)), torch.ones(B, T, S) > 0, r"= \(5, 7\), got \(2, 5, 7\)"),
-        (((B, T, 4), (S, 4), (S, 6)), torch.ones(HEADS, T, S) > 0, r"= \(2, 5, 7\), got \(3, 5, 7\)"),
-    ],
-)
-def test_what_does_not_fit_is_named(function, shapes, mask, message):
-    with pytest.raises(ValueError, match=message):
-        function(*(torch.randn(shape) for shape in shapes), mask)
-
-
-@pytest.mark.parametrize("function", [attention, fused_attention])
-@pytest.mark.parametrize("elsewhere", ["q", "k", "v", "mask"])
-def test_what_lies_on_another_device_is_named(function, elsewhere):
-    arguments = dict(zip("qkv", queries_keys_values(), strict=True)) | dict(mask=torch.ones(T, S, dtype=torch.bool))
-    arguments[elsewhere] = arguments[elsewhere].to("meta")
-    with pytest.raises(ValueError, match=f"{elsewhere}.* must be on .* device.*, got .*meta"):
-        function(**arguments)
-
-
-@pytest.mark.parametrize("function", [attention_scores, attention, fused_attention])
-def test_equal_shapes_are_no_reason_to_overlook_the_device(function):
-    x = torch.randn(B, T, 4)
-    with pytest.raises(ValueError, match="q, k and v must be on one device, got cpu, meta and"):
-        function(*[x, x.to("meta"), x][: 2 if function is attention_scores else 3])
-
-
-@pytest.mark.parametrize("bandwidth", [0, -0.5])
-def test_a_bandwidth_must_be_positive(bandwidth):
-    with pytest.raises(ValueError, match=f"must be a positive number, got {bandwidth}"):
-        gaussian_attention(*queries_keys_values(), bandwidth)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("differentiated", [True, False])
-@pytest.mark.parametrize(("has", "matrix_unit"), [(True, True), (True, False), (False, False)])
-def test_the_quickest_form_is_one_of_the_two(dtype, differentiated, has, matrix_unit, monkeypatch):
-    """Explicit for bfloat16 on a CPU that has it, unless with a matrix unit and without gradients; else fused."""
-    calls = []
-
-    def explicit(*args, **kwargs):
-        calls.append("explicit")
-        return attention(*args, **kwargs)
-
-    q, k, v = (torch.randn(2, 3, 5, 4, dtype=dtype, requires_grad=differentiated) for _ in range(3))
-    with monkeypatch.context() as patch:
-        patch.setattr("vitbook.attention.attention", explicit)
-        patch.setattr("vitbook.attention.MATRIX_UNIT", matrix_unit)
-        patch.setattr("vitbook.attention.has_bfloat16", lambda device: has)
-        output = quickest_attention(q, k, v)
-    assert bool(calls) == (dtype == torch.bfloat16 and has and (differentiated or not matrix_unit))
-    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
-    torch.testing.assert_close(output, attention(q, k, v)[0], rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize(("most", "stored"), [(2 * 3 * 5 * 7, True), (2 * 3 * 5 * 7 - 1, False)])
-def test_the_quickest_form_stores_no_more_weights_than_it_may(most, stored, monkeypatch):
-    calls = []
-    monkeypatch.setattr("vitbook.attention.attention", lambda *args, **kwargs: calls.append(1) or [args[0]])
-    monkeypatch.setattr("vitbook.attention.has_bfloat16", lambda device: True)
-    monkeypatch.setattr("vitbook.attention.MOST_WEIGHTS", most)
-    q, k = (torch.randn(2, 3, T, 4, dtype=torch.bfloat16, requires_grad=True) for T in (5, 7))
-    assert quickest_attention(q, k, k).shape == (2, 3, 5, 4)
-    assert bool(calls) == stored

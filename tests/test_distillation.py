@@ -130,7 +130,7 @@ def test_it_starts_as_documented_and_the_two_tokens_start_apart():
 def test_initialise_draws_both_heads_anew_and_keeps_the_parameters():
     model = distilled()
     parameters = list(model.parameters())
-    model.initialise()
+    model.initialize()
     assert not any(p.any() for head in (model.head, model.head_dist) for p in head.parameters())
     assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
 

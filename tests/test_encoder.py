@@ -6,8 +6,10 @@ import torch
 import torch.nn.functional as F
 from properties import HEADS, HIDDEN, B, D, T, close, same_map
 from torch import nn
+from torch.testing import assert_close
 
-from vitbook.encoder import MLP, Encoder, EncoderBlock
+from vitbook.encoder import MLP, DropPath, Encoder, EncoderBlock
+from vitbook.vit import create_vit
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -85,26 +87,54 @@ def test_the_mlp_drops_after_each_of_its_maps():
     assert dropped == [HIDDEN, D]
 
 
-@pytest.mark.parametrize(
-    "make", [EncoderBlock, lambda *sizes: Encoder(sizes[0], 2, *sizes[1:])], ids=["block", "encoder"]
-)
-def test_heads_must_share_the_width(make):
-    with pytest.raises(ValueError, match="dim 12 is not divisible by num_heads 5"):
-        make(D, 5, HIDDEN)
-
-
-@pytest.mark.parametrize("shape", [(T, D), (B, HEADS, T, D)])
-def test_tokens_come_in_batches(shape):
-    got = ", ".join(map(str, shape))
-    with pytest.raises(ValueError, match=rf"\(B, T, D\) with D = 12, got \({got}\)"):
-        EncoderBlock(D, HEADS, HIDDEN)(torch.randn(shape))
-
-
-def test_tokens_must_have_the_width():
-    with pytest.raises(ValueError, match=r"D = 12, got \(2, 5, 11\)"):
-        EncoderBlock(D, HEADS, HIDDEN)(torch.randn(B, T, 11))
-
-
 def test_layer_norm_divides_by_the_biased_variance():
     norm, x = check.shake(nn.LayerNorm(D, eps=1e-6)), torch.randn(B, T, D)
     close(norm(x), check.layer_norm(x, norm))
+
+
+# Stochastic depth
+
+
+def test_a_image_keeps_its_whole_branch_or_nothing():
+    torch.manual_seed(0)
+    kept = DropPath(0.25).train()(torch.ones(4000, T, D))
+    assert_close(kept.unique(), torch.tensor([0, 1 / 0.75]))
+    assert (kept == kept[:, :1, :1]).all(), "one draw for each image"
+    assert kept.mean().item() == pytest.approx(1, abs=0.03)
+
+
+def test_evaluation_and_probability_zero_change_nothing_and_draw_nothing():
+    x = torch.randn(B, T, D)
+    for path in (DropPath(0.9).eval(), DropPath(0.0).train()):
+        before = torch.get_rng_state()
+        assert path(x) is x
+        assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_block_drops_either_branch_by_itself():
+    torch.manual_seed(0)
+    block = EncoderBlock(D, HEADS, HIDDEN, drop_path=0.5).train()
+    x = torch.randn(1, T, D).expand(400, T, D)
+    z = block(x).detach()
+    attention = 2 * block.attn(block.norm1(x[:1]))  # what is kept counts twice
+    outcomes = [x[:1] + a * attention for a in (0, 1)]
+    outcomes += [z_prime + 2 * block.mlp(block.norm2(z_prime)) for z_prime in outcomes]
+    distance = torch.stack([(z - outcome).abs().amax(dim=(1, 2)) for outcome in outcomes])  # (4, 400)
+    nearest, which = distance.min(dim=0)
+    assert nearest.max() < 1e-5, "every image is one of the four"
+    assert_close(which.bincount(minlength=4) / 400, torch.full((4,), 0.25), rtol=0, atol=0.08)
+
+
+def test_it_grows_evenly_with_depth():
+    encoder = Encoder(D, 4, HEADS, HIDDEN, drop_path=0.2)
+    assert [block.drop_path.p for block in encoder.blocks] == pytest.approx([0.05, 0.1, 0.15, 0.2])
+
+
+def test_the_models_setting_reaches_the_blocks_and_adds_no_weights():
+    model = create_vit("vit_digits", drop_path=0.4)
+    assert model.encoder.blocks[-1].drop_path.p == 0.4
+    model.load_state_dict(create_vit("vit_digits").state_dict(), strict=True)
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(B, 1, 8, 8)
+    assert not torch.equal(model.train()(images), model(images))
+    assert torch.equal(model.eval()(images), model(images))

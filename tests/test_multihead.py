@@ -116,32 +116,3 @@ def test_each_dropout_acts_in_training_alone_and_spares_the_returned_weights(nam
     assert torch.equal(module.attend(x)[1], module.attend(x)[1])
     module.eval()
     close(module(x), module.attend(x)[0])
-
-
-@pytest.mark.parametrize("cls", [MultiHeadSelfAttention, *TWINS])
-class TestBadInput:
-    @pytest.mark.parametrize("num_heads", [5, 0, -3])
-    def test_heads_must_share_the_width_evenly(self, cls, num_heads):
-        with pytest.raises(ValueError, match=f"dim 12 is not divisible by num_heads {num_heads}"):
-            cls(D, num_heads)
-
-    @pytest.mark.parametrize("shape", [(T, D), (B, T, 11), (B, HEADS, T, D)])
-    def test_tokens_must_have_the_width(self, cls, shape):
-        with pytest.raises(ValueError, match=r"\(B, T, D\) with D = 12, got \("):
-            cls(D, HEADS)(torch.randn(shape))
-
-    def test_a_mask_must_fit(self, cls):
-        with pytest.raises(ValueError, match=r"5, 5\), got \(5, 4\)"):
-            cls(D, HEADS)(torch.randn(B, T, D), torch.ones(T, 4) > 0)
-        with pytest.raises(ValueError, match="boolean.* got torch.float32"):
-            cls(D, HEADS)(torch.randn(B, T, D), torch.ones(T, T))
-
-
-def test_a_width_that_does_not_split_is_refused():
-    with pytest.raises(ValueError, match="width 12 is not divisible by num_heads 5"):
-        split_heads(torch.randn(B, T, D), 5)
-
-
-def test_no_heads_is_refused():
-    with pytest.raises(ValueError, match="num_heads 0"):
-        split_heads(torch.randn(B, T, D), 0)

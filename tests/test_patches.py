@@ -87,38 +87,3 @@ def test_the_stem_halves_the_picture_where_its_width_changes(widths, stride):
     assert features.shape == (B, widths[-1], 16 // stride, 24 // stride)
     assert (features >= 0).all()
     assert [type(layer) for layer in conv_stem(C, widths)] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU] * len(widths)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: patchify(images()[0], P), r"\(B, C, H, W\), got \(3, 8, 12\)"),
-        (lambda: patchify(images(), 3), "image 8×12 is not divisible by patch size 3"),
-        (lambda: patchify(images(), 8), "image 8×12 is not divisible by patch size 8"),
-        (lambda: patchify(torch.randn(B, C, 0, WIDTH), P), "image 0×12 is not divisible by patch size 4"),
-        (lambda: unpatchify(torch.randn(N, 48), P, (8, 12)), r"\(B, N, P²C\), got \(6, 48\)"),
-        (lambda: unpatchify(torch.randn(B, 5, 48), P, (8, 12)), "8×12 .* 2·3 = 6 patches of size 4, got 5"),
-        (lambda: unpatchify(torch.randn(B, N, 47), P, (8, 12)), "a patch of size 4 has 16·C numbers, got 47"),
-        (lambda: unpatchify(torch.randn(B, N, 48), P, (9, 12)), "image 9×12 is not divisible by patch size 4"),
-        (lambda: PatchEmbedding(0, C, D), "patch_size must be at least 1, got 0"),
-        (lambda: PatchEmbedding(P, 1, D)(images()), r"must have 1 channels, got 3 in \(2, 3, 8, 12\)"),
-        (lambda: PatchEmbedding(P, C, D)(images()[0]), r"\(B, C, H, W\), got \(3, 8, 12\)"),
-        (lambda: PatchEmbedding(P, C, D)(images()[..., 1:]), "image 8×11 is not divisible by patch size 4"),
-        (lambda: hybrid()(images()[..., 2:]), "image 8×10 is not divisible by patch size 4"),
-        (lambda: hybrid()(images()[0]), r"\(B, C, H, W\), got \(3, 8, 12\)"),
-    ],
-)
-def test_what_does_not_fit_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize("patch_size", [0, -4])
-def test_a_patch_has_a_size(patch_size):
-    with pytest.raises(ValueError, match=f"patch.size .*{patch_size}"):
-        patchify(images(), patch_size)
-
-
-def test_a_stem_of_another_stride_is_named():
-    with pytest.raises(ValueError, match="stride 4"):
-        HybridEmbedding(conv_stem(C, (6,)), 6, 4, D)(images())

@@ -38,20 +38,3 @@ def test_examples_do_not_mix():
     head, x = check.shake(SelfAttention(D, 4)), torch.randn(B, T, D)
     for together, alone in zip(head(x), head(x[1:]), strict=True):
         close(together[1:], alone)
-
-
-@pytest.mark.parametrize("shape", [(T, D), (B, T, D + 1), (B, 3, T, D)])
-def test_tokens_of_another_shape_are_refused(shape):
-    got = str(shape).replace("(", r"\(").replace(")", r"\)")
-    with pytest.raises(ValueError, match=rf"x must have shape \(B, T, D\) with D = 12, got {got}"):
-        SelfAttention(D)(torch.randn(shape))
-
-
-def test_a_mask_of_another_shape_is_refused():
-    with pytest.raises(ValueError, match=r"\(2, 5, 5\), got \(4, 4\)"):
-        SelfAttention(D)(torch.randn(B, T, D), torch.ones(4, 4) > 0)
-
-
-def test_a_head_needs_a_width():
-    with pytest.raises(ValueError, match="head_dim .* got 0"):
-        SelfAttention(D, head_dim=0)

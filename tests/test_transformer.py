@@ -29,7 +29,6 @@ TORCH = dict(dropout=0.0, batch_first=True, norm_first=False)
 @pytest.mark.parametrize(
     ("test", "implementation"),
     [
-        (check.sincos_equals_formula, sincos_positions),
         (check.only_the_past_is_seen, causal_mask),
         (check.only_words_are_seen, padding_mask),
         (check.the_future_does_not_leak, Transformer),
@@ -135,12 +134,6 @@ def test_the_feed_forward_is_the_equation():
     close(ours(x), (x @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias)
 
 
-def test_positions_depend_on_the_distance_alone():
-    table = sincos_positions(20, D).double()
-    products = table @ table.T
-    torch.testing.assert_close(products[1:, 1:], products[:-1, :-1], rtol=0, atol=1e-5)
-
-
 @both_precisions
 def test_words_enter_as_root_d_times_embedding_plus_position():
     model, tokens = Transformer(11, D, 1, HEADS, HIDDEN), torch.randint(11, (B, T))
@@ -200,32 +193,3 @@ def test_one_batch_of_reversed_words_is_learned_below_a_hundredth():
         optimizer.step()
     assert loss < 0.01
     assert torch.equal(model.eval().write(source, start=1, length=6), target)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: sincos_positions(T, 11), "dim must be even, got 11"),
-        (lambda: MultiHeadCrossAttention(D, 5), "dim 12 is not divisible by num_heads 5"),
-        (lambda: Transformer(11, D, 1, 5, HIDDEN), "dim 12 is not divisible by num_heads 5"),
-        (
-            lambda: MultiHeadCrossAttention(D, HEADS)(torch.randn(B, T, D), torch.randn(B, S, 10)),
-            r"memory must have shape \(B, T, D\) with D = 12, got \(2, 7, 10\)",
-        ),
-        (
-            lambda: MultiHeadCrossAttention(D, HEADS)(torch.randn(B, T, D), torch.randn(B, S, D), torch.ones(S, T) > 0),
-            r"\(2, 3, 5, 7\), got \(7, 5\)",
-        ),
-        (
-            lambda: Transformer(11, D, 1, HEADS, HIDDEN)(torch.ones(S).long(), torch.ones(1, T).long()),
-            r"integers \(B, T\), got torch.int64 of shape \(7,\)",
-        ),
-        (
-            lambda: Transformer(11, D, 1, HEADS, HIDDEN)(torch.ones(B, S), torch.ones(B, T).long()),
-            r"integers \(B, T\), got torch.float32 of shape \(2, 7\)",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

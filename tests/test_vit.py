@@ -12,7 +12,7 @@ from properties import HEIGHT, WIDTH, B, C, D, K, N, P, close, differ, images, s
 
 from vitbook.data import digits
 from vitbook.embedding import POSITIONS, resize_positions
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, patchify, unpatchify
+from vitbook.patches import HybridEmbedding, conv_stem, patchify, unpatchify
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig, create_vit
 
 both_precisions = pytest.mark.usefixtures("precision")
@@ -168,7 +168,7 @@ def test_initialise_draws_anew():
     torch.nn.init.ones_(model.head.weight)
     torch.nn.init.ones_(model.encoder.blocks[1].mlp.fc1.bias)
     before = {name: p.clone() for name, p in model.named_parameters()}
-    model.initialise()
+    model.initialize()
     drawn = {
         name for name, p in model.named_parameters() if p.ndim > 1 and name.startswith(("encoder", "embedding.patch"))
     }
@@ -239,54 +239,7 @@ def test_one_batch_of_digits_is_learned_below_a_hundredth():
     assert loss < 0.01
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: create_vit("vit_b16"), "unknown model 'vit_b16', did you mean 'vit_b_16'"),
-        (lambda: create_vit("vit_tiny_16"), "unknown model 'vit_tiny_16', did you mean 'vit_ti_16'"),
-        (lambda: create_vit("resnet"), "unknown model 'resnet'. There are vit_ti_16, .*vit_cifar"),
-        (lambda: create_vit("vit_digits", num_class=3), "unknown field 'num_class', did you mean 'num_classes'"),
-        (lambda: create_vit("vit_digits", num_heads=5), "dim 64 is not divisible by num_heads 5"),
-        (lambda: create_vit("vit_b_16", image_size=(224, 230)), "image 224×230 is not divisible by patch size 16"),
-        (lambda: create_vit("vit_digits", positions="sincos"), "learned, .*none, got 'sincos'"),
-        (lambda: small_config(pool="max"), "pool must be one of class, mean, got 'max'"),
-        (lambda: small_config(class_token=False), "pool 'class' needs class_token=True"),
-        (lambda: small_config(num_classes=-1), "num_classes must be at least 0, got -1"),
-        *[
-            (lambda name=name: small_config(**{name: 0}), f"{name} must be at least 1, got 0")
-            for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim")
-        ],
-        (lambda: small_vit()(images()[0]), r"\(B, C, H, W\), got \(3, 8, 12\)"),
-        (lambda: small_vit()(images()[:, :1]), "must have 3 channels, got 1"),
-        (lambda: small_vit()(images().mT), "must be 8×12, as the positions are, got 12×8"),
-    ],
-)
-def test_what_does_not_fit_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: small_config(attention_dropout=2.0), "attention_dropout .* got 2.0"),
-        (lambda: small_config(dropout=-0.1), "dropout .* got -0.1"),
-        (lambda: small_config(drop_path=1.0), "drop_path must be at least 0 and less than 1, got 1.0"),
-        (lambda: small_config(drop_path=math.nan), "drop_path must be at least 0 and less than 1, got nan"),
-        (lambda: small_config(image_size=(8,)), r"image_size .* got \(8,\)"),
-        (lambda: small_config(positions="sincos"), "got 'sincos'"),
-        (lambda: create_vit("ViT-B/16"), "did you mean 'vit_b_16'"),
-        (
-            lambda: VisionTransformer(small_config(), patch_embed=PatchEmbedding(P, C, 16))(images()),
-            "12.*got 16",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named_at_once(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
+@pytest.mark.door
 def test_a_stem_makes_the_hybrid():
     config = replace(CONFIGS["vit_cifar"], depth=1, stem=[5, 7])
     assert config.stem == (5, 7)
@@ -303,6 +256,7 @@ def test_a_stem_makes_the_hybrid():
             replace(config, stem=wrong)
 
 
+@pytest.mark.door
 def test_what_torch_exports_and_traces_takes_batches_of_any_size():
     model = VisionTransformer(small_config()).eval()
     several, more = images(), torch.randn(5, C, HEIGHT, WIDTH)

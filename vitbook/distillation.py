@@ -75,8 +75,8 @@ class DistilledVisionTransformer(VisionTransformer):
         """One vector a picture, for other heads: the mean of the two tokens, as in timm. (B, C, H, W) → (B, D)."""
         return self.tokens(images)[:, :2].mean(dim=1)
 
-    def initialise(self) -> None:
-        super().initialise()
+    def initialize(self) -> None:
+        super().initialize()
         if hasattr(self, "head_dist"):  # not yet while VisionTransformer's own __init__ runs
             self.head_dist.load_state_dict(self.head.state_dict())
 

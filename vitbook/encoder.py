@@ -1,17 +1,17 @@
 """Equations 2 and 3: the encoder block, z' = MSA(LN(z)) + z, then z = MLP(LN(z')) + z'."""
 
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_floats, check_numbers, check_shape, check_shares, check_sizes, check_width
-from vitbook.multihead import MultiHeadSelfAttention, check_num_heads
-from vitbook.self_attention import check_tokens
+from vitbook.multihead import MultiHeadSelfAttention
 
+Tokens = Float[Tensor, "batch tokens dim"]
 LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
 
 
 class MLP(nn.Module):
-    """Two linear maps with a GELU between, on each token by itself. (..., D) → (..., D).
+    """Two linear maps with a GELU between, on each token separately. (..., D) → (..., D).
 
     Dosovitskiy et al. 2021, section 3.1. Dropout after each of the two maps, as in the authors' code.
     Differs: the exact (erf) GELU of Hendrycks & Gimpel 2016; the authors' JAX code uses its tanh form, which is at most
@@ -22,40 +22,32 @@ class MLP(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, dropout: float = 0.0):
         super().__init__()
-        check_sizes(dim=dim, hidden_dim=hidden_dim)
-        check_shares(dropout=dropout)
         self.fc1 = nn.Linear(dim, hidden_dim)
         self.act = nn.GELU()
         self.fc2 = nn.Linear(hidden_dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        check_width("x", x, self.fc1.weight)
+    def forward(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens dim"]:
         x = self.dropout(self.act(self.fc1(x)))
         return self.dropout(self.fc2(x))
 
 
 class DropPath(nn.Module):
-    """In training, leave a branch out for some pictures, and make it weigh more for the others. (B, T, D) → (B, T, D).
+    """In training, drop a branch for some images and scale it up for the others. (B, T, D) → (B, T, D).
 
-    Stochastic depth, Huang et al. 2016. Each picture loses the branch with probability p; the others get 1/(1 − p)
-    times what it gives, so that its mean stays. Differs: the paper scales by 1 − p in evaluation instead, and draws
+    Stochastic depth, Huang et al. 2016. Each image loses the branch with probability p; the others get 1/(1 − p) times
+    its output, so that the mean stays the same. Differs: the paper scales by 1 − p in evaluation instead, and draws
     once a batch.
     """
 
     def __init__(self, p: float):
         super().__init__()
-        check_numbers(drop_path=p)
-        if not 0 <= p < 1:
-            raise ValueError(f"drop_path must be at least 0 and less than 1, got {p}")
         self.p = p
 
-    def forward(self, branch: Tensor) -> Tensor:
+    def forward(self, branch: Tokens) -> Tokens:
         if not self.training or self.p == 0:
             return branch
-        check_floats(branch=branch)
-        check_shape("branch", branch, "B", "T", "D")
-        return branch * F.dropout(branch.new_ones(len(branch), 1, 1), self.p)  # 0 or 1/(1 − p), one for each picture
+        return branch * F.dropout(branch.new_ones(len(branch), 1, 1), self.p)  # 0 or 1/(1 − p), one for each image
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -68,7 +60,7 @@ class EncoderBlock(nn.Module):
 
     dim: width D; num_heads: h; mlp_dim: hidden width of the MLP. dropout: on the output of the attention and after both
     maps of the MLP; attention_dropout: on the attention weights; qkv_bias: whether Q, K and V have a bias; drop_path:
-    how likely either branch is left out for a picture in training.
+    probability of dropping either branch for an image in training.
     """
 
     def __init__(
@@ -82,8 +74,6 @@ class EncoderBlock(nn.Module):
         drop_path: float = 0.0,
     ):
         super().__init__()
-        check_num_heads(dim, num_heads)
-        check_sizes(mlp_dim=mlp_dim)
         self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
         self.attn = MultiHeadSelfAttention(
             dim, num_heads, qkv_bias=qkv_bias, attention_dropout=attention_dropout, dropout=dropout
@@ -92,15 +82,14 @@ class EncoderBlock(nn.Module):
         self.mlp = MLP(dim, mlp_dim, dropout)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tensor) -> Tensor:
-        check_tokens(x, self.mlp.fc1.weight)
+    def forward(self, x: Tokens) -> Tokens:
         x = self.drop_path(self.attn(self.norm1(x))) + x  # Eq. 2
         x = self.drop_path(self.mlp(self.norm2(x))) + x  # Eq. 3
         return x
 
 
 class Encoder(nn.Module):
-    """L blocks, one after the other; each has weights of its own. (B, T, D) → (B, T, D).
+    """L blocks, one after the other, each with its own weights. (B, T, D) → (B, T, D).
 
     depth: L; drop_path: of the last block; it grows evenly, block l of L has l/L of it (Huang et al. 2016, Eq. 4). The
     other arguments as in `EncoderBlock`.
@@ -118,14 +107,12 @@ class Encoder(nn.Module):
         drop_path: float = 0.0,
     ):
         super().__init__()
-        check_sizes(depth=depth)
-        check_shares(drop_path=drop_path)
         self.blocks = nn.ModuleList(
             EncoderBlock(dim, num_heads, mlp_dim, dropout, attention_dropout, qkv_bias, drop_path * block / depth)
             for block in range(1, depth + 1)
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tokens) -> Tokens:
         for block in self.blocks:
             x = block(x)
         return x

@@ -495,8 +495,8 @@ class SoftmaxBeforeCrossEntropy(VisionTransformer):
     caught_by=(properties.blocks_start_different,),
 )
 class BlocksAreCopies(VisionTransformer):
-    def initialise(self):
-        super().initialise()
+    def initialize(self):
+        super().initialize()
         for block in self.encoder.blocks:
             block.load_state_dict(self.encoder.blocks[0].state_dict())
 

@@ -7,25 +7,24 @@ the models use, `HeadShapedAttention` keeps one weight of shape (D, h, D_h) and 
 
 import torch
 from einops import einsum, rearrange
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_shape, check_shares, check_sizes
-from vitbook.attention import attention, quickest_attention
-from vitbook.self_attention import SelfAttention, check_tokens
+from vitbook.attention import Mask, attention
+from vitbook.self_attention import SelfAttention
+from vitbook.speed import quickest_attention
+
+Tokens = Float[Tensor, "batch tokens dim"]
+Heads = Float[Tensor, "batch heads tokens head_dim"]
 
 
-def split_heads(x: Tensor, num_heads: int) -> Tensor:
+def split_heads(x: Shaped[Tensor, "batch tokens dim"], num_heads: int) -> Shaped[Tensor, "batch heads tokens head_dim"]:
     """Cut each token into h heads. (B, T, h·D_h) → (B, h, T, D_h)."""
-    check_shape("x", x, "B", "T", "h·D_h")
-    check_sizes(None, num_heads=num_heads)
-    if num_heads < 1 or x.shape[-1] % num_heads:
-        raise ValueError(f"width {x.shape[-1]} is not divisible by num_heads {num_heads}")
     return rearrange(x, "b t (h d) -> b h t d", h=num_heads)
 
 
-def merge_heads(x: Tensor) -> Tensor:
+def merge_heads(x: Shaped[Tensor, "batch heads tokens head_dim"]) -> Shaped[Tensor, "batch tokens dim"]:
     """Lay the heads of each token side by side again. (B, h, T, D_h) → (B, T, h·D_h)."""
-    check_shape("x", x, "B", "h", "T", "D_h")
     return rearrange(x, "b h t d -> b t (h d)")
 
 
@@ -33,7 +32,7 @@ class MultiHeadSelfAttention(nn.Module):
     """h heads of width D_h = D/h from one fused projection. (B, T, D) → (B, T, D).
 
     Dosovitskiy et al. 2021, Eqs. 5–8. `forward` runs torch's fused kernel wherever that is quicker; `attend` computes
-    the same with the explicit softmax and gives the weights too.
+    the same with the explicit softmax and also returns the weights.
 
     dim: width D; num_heads: h, which must divide D; qkv_bias: whether the projections to Q, K and V have a bias.
     attention_dropout: probability of dropping a weight; dropout: of dropping an entry of the output; both in training.
@@ -50,29 +49,27 @@ class MultiHeadSelfAttention(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        check_num_heads(dim, num_heads)
-        check_shares(attention_dropout=attention_dropout, dropout=dropout)
+        width_of_heads(dim, num_heads)
         self.num_heads = num_heads
         self.attention_dropout = attention_dropout
         self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.proj = nn.Linear(dim, dim)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """mask: boolean, broadcastable to (B, h, T, T), True where a query may look."""
+    def forward(self, x: Tokens, mask: Mask | None = None) -> Tokens:
+        """mask: broadcastable to (B, h, T, T), True where a query may look."""
         q, k, v = self.project(x)
         heads = quickest_attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.0)
         return self.dropout(self.proj(merge_heads(heads)))
 
-    def attend(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The same output by the explicit softmax, and the weights (B, h, T, T) before dropout."""
+    def attend(self, x: Tokens, mask: Mask | None = None) -> tuple[Tokens, Float[Tensor, "batch heads tokens tokens"]]:
+        """The same output from the explicit softmax, and the weights before dropout."""
         q, k, v = self.project(x)
         heads, weights = attention(q, k, v, mask, dropout_p=self.attention_dropout if self.training else 0.0)
         return self.dropout(self.proj(merge_heads(heads))), weights
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of every head. (B, T, D) → three times (B, h, T, D_h)."""
-        check_tokens(x, self.qkv.weight)
+    def project(self, x: Tokens) -> tuple[Heads, Heads, Heads]:
+        """Queries, keys and values of every head."""
         q, k, v = rearrange(self.qkv(x), "b t (three h d) -> three b h t d", three=3, h=self.num_heads)
         return q, k, v
 
@@ -82,12 +79,12 @@ class ListOfHeads(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, qkv_bias: bool = True):
         super().__init__()
-        check_num_heads(dim, num_heads)
-        self.heads = nn.ModuleList(SelfAttention(dim, dim // num_heads, bias=qkv_bias) for _ in range(num_heads))
+        head_dim = width_of_heads(dim, num_heads)
+        self.heads = nn.ModuleList(SelfAttention(dim, head_dim, bias=qkv_bias) for _ in range(num_heads))
         self.proj = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """mask: boolean, broadcastable to (B, T, T), the same for every head."""
+    def forward(self, x: Tokens, mask: Mask | None = None) -> Tokens:
+        """mask: broadcastable to (B, T, T), the same for every head."""
         outputs = [head(x, mask)[0] for head in self.heads]
         return self.proj(torch.cat(outputs, dim=-1))
 
@@ -114,17 +111,17 @@ class HeadShapedAttention(nn.Module):
 
     def __init__(self, dim: int, num_heads: int, qkv_bias: bool = True):
         super().__init__()
-        check_num_heads(dim, num_heads)
-        head_dim = dim // num_heads
+        head_dim = width_of_heads(dim, num_heads)
         bound = dim**-0.5
         self.qkv_weight = nn.Parameter(torch.empty(3, dim, num_heads, head_dim).uniform_(-bound, bound))
         self.qkv_bias = nn.Parameter(torch.zeros(3, num_heads, 1, head_dim)) if qkv_bias else None
         self.out_weight = nn.Parameter(torch.empty(num_heads, head_dim, dim).uniform_(-bound, bound))
         self.out_bias = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """mask: boolean, broadcastable to (B, h, T, T)."""
-        check_tokens(x, self.qkv_weight)
+    def forward(self, x: Tokens, mask: Mask | None = None) -> Tokens:
+        """mask: broadcastable to (B, h, T, T). Raises ValueError for tokens of another width, which einsum may take."""
+        if x.shape[-1] != self.qkv_weight.shape[1]:
+            raise ValueError(f"tokens must have width {self.qkv_weight.shape[1]}, got {x.shape[-1]}")
         qkv = einsum(x, self.qkv_weight, "b t D, three D h d -> three b h t d")
         if self.qkv_bias is not None:
             qkv = qkv + self.qkv_bias.unsqueeze(1)
@@ -145,9 +142,8 @@ class HeadShapedAttention(nn.Module):
         return twin
 
 
-def check_num_heads(dim: int, num_heads: int) -> None:
-    """Raise ValueError unless num_heads heads share the width evenly."""
-    check_sizes(dim=dim)
-    check_sizes(None, num_heads=num_heads)
+def width_of_heads(dim: int, num_heads: int) -> int:
+    """D_h = D/h. Raises ValueError unless num_heads heads share the width evenly."""
     if num_heads < 1 or dim % num_heads:
         raise ValueError(f"dim {dim} is not divisible by num_heads {num_heads}")
+    return dim // num_heads

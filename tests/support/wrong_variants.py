@@ -193,7 +193,7 @@ class OneBlockUsedThroughout(vit.VisionTransformer):
 
 
 class HeadStartsAtRandom(vit.VisionTransformer):
-    def initialise(self):
+    def initialize(self):
         self.head.reset_parameters()
 
 

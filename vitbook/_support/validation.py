@@ -77,12 +77,14 @@ def check_width(name: str, x: Tensor, weight: Tensor) -> None:
 
 
 def check_sizes(least: int | None = 1, /, **sizes: int) -> None:
-    """Raise TypeError unless all are whole numbers, ValueError unless they are at least so much."""
+    """Raise TypeError unless all are whole numbers, ValueError unless they are at least so much and below 2³¹."""
     for name, size in sizes.items():
         if not is_whole(size):
             raise TypeError(f"{name} must be a whole number, got {in_words(size)}")
         if least is not None and size < least:
             raise ValueError(f"{name} must be at least {least}, got {size}")
+        if size >= 2**31:
+            raise ValueError(f"{name} must be below 2³¹, got {size:.6g}")
 
 
 def check_lengths(count: int | None = 2, /, **lengths: Sequence[int]) -> None:
@@ -93,11 +95,11 @@ def check_lengths(count: int | None = 2, /, **lengths: Sequence[int]) -> None:
 
 
 def check_grids(**grids: tuple[int, int]) -> None:
-    """Raise unless each is a number of rows and of columns, both at least 1."""
+    """Raise unless each is a pair of sizes: rows and columns, or height and width."""
     check_lengths(2, **grids)
     for name, grid in grids.items():
-        if min(grid) < 1:
-            raise ValueError(f"{name} must have at least one row and one column, got {tuple(grid)}")
+        check_sizes(**{name: min(grid)})
+        check_sizes(**{name: max(grid)})
 
 
 def check_numbers(**numbers: float) -> None:
