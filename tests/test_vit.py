@@ -250,10 +250,6 @@ def test_a_stem_makes_the_hybrid():
     assert model(pictures).shape == (2, 10)
     deep = VisionTransformer(replace(config, stem=(5, 5, 7, 7)))
     assert deep.embedding.grid == (8, 8) and deep(pictures).shape == (2, 10)
-    too_far, too_thin = "stride 8 does not divide patch_size 4", "stem must be widths of at least 1"
-    for wrong, message in (((5, 7, 9), too_far), ((0,), too_thin)):
-        with pytest.raises(ValueError, match=message):
-            replace(config, stem=wrong)
 
 
 @pytest.mark.door
