@@ -1,105 +1,214 @@
 """Watching the attention that a model computes, whoever wrote it, by looking at torch's own operations as they run.
 
-A product that is scaled, goes through a softmax and meets another product is attention, whatever the module is called.
+A product of two activations that goes through a softmax and meets another product is attention, whatever its module is
+called. Which token a number belongs to is read off the number: cutting into heads and joining them only move it.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-@dataclass(frozen=True)
-class Look:
+@dataclass
+class Attention:
     """One attention, as it was computed."""
 
     width: int  # over how many numbers the dot products of queries and keys run
-    factor: float  # what they are multiplied by before the softmax
+    factor: float | None  # what they are multiplied by before the softmax; None where learned, normalized or unknown
     sums: Tensor  # of the weights that each output is blended with; all 1, or not
+    causal: bool  # each query sees itself, the keys before it, and no others
+    queries: Tensor  # (..., T, d)
+    keys: Tensor
+    weight: nn.Parameter | None  # of the linear map that made the queries
+    split: bool | None = None  # the rows of a head are different tokens; None where that cannot be read off
+    joined: bool | None = None  # the output projection gets the answers of one query at a time
 
 
 @dataclass(frozen=True)
 class Past:
     """Where a tensor comes from."""
 
-    factor: float = 1.0  # the numbers that it was multiplied by
-    width: int = 0  # of the product that it is; 0 for none
-    scores: "Past | None" = None  # what it was before the softmax
+    made_by: str = ""  # "parameter", "linear", "norm", "sum", "product", "softmax", "blend"; "" for anything else
+    factor: float | None = 1.0  # the numbers that it was multiplied by since the last linear map; None for unknown
+    width: int = 0  # of the vectors that the linear map or the product took
+    weight: nn.Parameter | None = None  # itself, or that of the last linear map
+    fed_by: str = ""  # what made the input of that map
+    output: Tensor | None = None  # of that map, (..., tokens, D)
+    operands: tuple[Tensor, ...] = ()  # of the product
 
 
 MOVES = (
-    "view _unsafe_view reshape transpose permute t expand unsqueeze squeeze select slice split split_with_sizes unbind"
+    "view _unsafe_view reshape transpose permute t expand unsqueeze squeeze select slice split split_with_sizes unbind "
+    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout"
 )
-KEEPS = MOVES + " clone _to_copy detach alias chunk contiguous masked_fill masked_fill_ where add add_ native_dropout"
+KEEPS = set(MOVES.split()) | {"masked_fill", "masked_fill_", "where", "mean", "sum"}
+NORMS = {"native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_fused_rms_norm"}
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
 
 
 class Watch(TorchDispatchMode):
-    """Inside `with Watch() as watch`, every attention that is computed leaves a `Look` in watch.looks."""
+    """Inside `with Watch() as watch`, every attention that is computed is noted in watch.attentions."""
 
     def __init__(self):
         super().__init__()
-        self.looks: list[Look] = []
-        self.pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
+        self.attentions: list[Attention] = []
+        self.linear: list[Past] = []  # the outputs of all linear maps
+        self.no_activation: list[tuple[nn.Parameter, nn.Parameter]] = []  # maps D → M → D, M > D, nothing between
+        self._pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
+        self._blends: list[tuple[Attention, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
-        name = operation.overloadpacket.__name__
-        past = self.past_of_result(name, args, kwargs or {}, result)
-        if past != Past():
-            for tensor in result if isinstance(result, tuple | list) else [result]:
-                if isinstance(tensor, Tensor):
-                    self.pasts[id(tensor)] = past, tensor
+        named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
+        past = self._past_of(operation.overloadpacket.__name__, args, named, result)
+        for tensor in result if isinstance(result, tuple | list) else [result]:
+            if isinstance(tensor, Tensor):
+                self._pasts[id(tensor)] = past, tensor
         return result
 
-    def past(self, value: Any) -> Past:
-        return self.pasts[id(value)][0] if id(value) in self.pasts else Past()
+    def past(self, x: Any) -> Past:
+        if id(x) in self._pasts:
+            return self._pasts[id(x)][0]
+        return Past("parameter", weight=x) if isinstance(x, nn.Parameter) else Past()
 
-    def past_of_result(self, name: str, args: tuple, kwargs: dict, result: Any) -> Past:
-        tensors = [value for value in args if isinstance(value, Tensor)]
-        first = self.past(tensors[0]) if tensors else Past()
-        if name in KEEPS.split():
-            return max(
-                (self.past(tensor) for tensor in tensors), key=lambda past: (past.scores is not None, past.width)
-            )
-        if name in ("mul", "mul_", "div", "div_") and (number := single(args[1])) is not None:
-            return Past(first.factor * (number if "mul" in name else 1 / number), first.width, first.scores)
-        if name in ("bmm", "mm", "baddbmm", "matmul"):
-            left, right = tensors[-2:]
-            self.note_blend(self.past(left), left.sum(dim=-1))
-            self.note_blend(self.past(right), right.sum(dim=-2))
-            alpha = kwargs.get("alpha", 1.0)
-            return Past(self.past(left).factor * self.past(right).factor * alpha, left.shape[-1])
-        if name in ("_softmax", "softmax", "_safe_softmax") and first.width:
-            return Past(scores=first)
+    def _past_of(self, name: str, args: tuple, named: dict, result: Any) -> Past:
+        tensors = [
+            x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg]) if isinstance(x, Tensor)
+        ]
+        if not tensors:
+            return Past()
+        main = max(tensors, key=lambda x: (self.past(x).operands != (), x.numel()))
+        past = self.past(main)
+        if name in KEEPS:
+            return past
+        if name == "cat":
+            return past if len({self.past(x).made_by for x in tensors}) == 1 else replace(past, made_by="")
+        if name in ("add", "add_"):
+            return self._added(past, tensors, result)
+        if name in ("mul", "mul_", "div", "div_"):
+            return self._scaled(past, args[1] if main is args[0] else args[0], "div" in name)
+        if name in ("_softmax", "softmax", "_safe_softmax") and past.made_by == "product":
+            return replace(past, made_by="softmax")
+        if name in PRODUCTS:
+            return self._multiplied(*tensors[-2:], named.get("alpha", 1.0), result)
+        if name == "convolution":
+            x, weight = tensors[:2]
+            return self._mapped(x.flatten(2).mT, self.past(x), weight, result.flatten(2).mT, weight[0].numel())
         if name.startswith("_scaled_dot_product"):
-            q, k = tensors[:2]
-            scale = kwargs.get("scale") or q.shape[-1] ** -0.5
-            self.looks.append(Look(q.shape[-1], scale * first.factor * self.past(k).factor, torch.ones(1)))
-        return Past()
+            return self._fused(*tensors[:3], named, result[0])
+        return replace(past, made_by="norm" if name in NORMS else "", factor=None, operands=())
 
-    def note_blend(self, weights: Past, sums: Tensor) -> None:
-        if weights.scores is not None:
-            self.looks.append(Look(weights.scores.width, weights.scores.factor, sums))
+    def _added(self, past: Past, terms: list[Tensor], result: Tensor) -> Past:
+        """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""
+        if past.operands:
+            return past
+        if any(isinstance(x, nn.Parameter) and x.ndim == 1 for x in terms):
+            return replace(past, output=result.flatten(0, -2)) if past.made_by == "linear" else past
+        factor = next((f for x in terms if (f := self.past(x).factor) != 1.0), 1.0)
+        alike = len(terms) == 2 and terms[0].shape == terms[1].shape
+        return replace(past, made_by="sum" if alike else "", factor=factor)
+
+    def _scaled(self, past: Past, other: Any, divided: bool) -> Past:
+        """x · y or x / y: a scale, a gain, a normalization, or half of a rotation."""
+        if past.made_by == "softmax":
+            return past  # the sums of the weights will tell
+        if not isinstance(other, Tensor) or other.ndim == 0:
+            learned = past.factor is None or (isinstance(other, Tensor) and other.requires_grad)
+            return replace(past, factor=None if learned else past.factor * float(other) ** (-1 if divided else 1))
+        if past.operands or (isinstance(other, nn.Parameter) and other.ndim == 1):
+            return replace(past, factor=None)
+        if other.shape[-1] == 1 or other.stride(-1) == 0:  # one number for each token
+            return replace(past, made_by="norm", factor=None)
+        constant = not other.requires_grad or self.past(other).factor == 1.0
+        return replace(past, made_by="", factor=past.factor if constant else None)
+
+    def _multiplied(self, left: Tensor, right: Tensor, alpha: float, result: Tensor) -> Past:
+        """A product of matrices: a linear map, attention scores, or a blend of values."""
+        a, b = self.past(left), self.past(right)
+        if b.made_by == "parameter" != a.made_by:
+            return self._mapped(left, a, right, result, left.shape[-1])
+        if a.made_by == "parameter" != b.made_by:
+            return self._mapped(right.mT, b, left, result.mT, left.shape[-1])
+        if a.made_by == b.made_by == "parameter":
+            return Past()
+        if a.made_by == "softmax":
+            return self._blended(a, left, right, b, result)
+        if b.made_by == "softmax":
+            return self._blended(b, right.mT, left.mT, a, result.mT)
+        factor = None if None in (a.factor, b.factor) else a.factor * b.factor * alpha
+        return Past("product", factor, left.shape[-1], a.weight, operands=(left, right))
+
+    def _blended(self, past: Past, weights: Tensor, values: Tensor, of_values: Past, result: Tensor) -> Past:
+        causal = hides_the_future(weights == 0)
+        seen = Attention(past.width, past.factor, weights.sum(dim=-1), causal, *past.operands, past.weight)
+        return self._noted(seen, values, of_values, result)
+
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, named: dict, result: Tensor) -> Past:
+        """torch's own kernels, which form neither scores nor weights."""
+        a, b = self.past(q), self.past(k)
+        scale = named.get("scale") or q.shape[-1] ** -0.5
+        factor = None if None in (a.factor, b.factor) else a.factor * b.factor * scale
+        mask = named.get("attn_mask", named.get("attn_bias"))
+        causal = bool(named.get("is_causal")) or (mask is not None and hides_the_future(mask.isneginf()))
+        seen = Attention(q.shape[-1], factor, torch.ones(1), causal, q, k, a.weight)
+        return self._noted(seen, v, self.past(v), result)
+
+    def _noted(self, seen: Attention, values: Tensor, past: Past, result: Tensor) -> Past:
+        if past.made_by == "linear" and past.output is not None:
+            tokens = token_of(values.flatten(0, -3)[-1], [past.output])
+            if tokens is not None and one_in_each_row(tokens):
+                seen.split = len(tokens[:, 0].unique()) == len(tokens)
+        self.attentions.append(seen)
+        if seen.split:
+            self._blends.append((seen, result))
+        return Past("blend")
+
+    def _mapped(self, x: Tensor, past: Past, weight: Tensor, output: Tensor, width: int) -> Past:
+        """A linear map of x (..., tokens, D), whose past is given. width: how many numbers each output is made of."""
+        parameter = self.past(weight).weight
+        if past.made_by == "linear" and past.width < width > output.shape[-1] and width == x.shape[-1]:
+            self.no_activation.append((past.weight, parameter))
+        if past.made_by == "blend" and self._blends:
+            tokens = token_of(x, [result for _, result in self._blends])
+            for seen, _ in self._blends:
+                seen.joined = None if tokens is None else one_in_each_row(tokens)
+            self._blends.clear()
+        self.linear.append(Past("linear", 1.0, width, parameter, past.made_by, output))
+        return self.linear[-1]
 
 
-def single(value: Any) -> float | None:
-    """A number, or what a tensor of one number holds; None for anything else."""
-    if isinstance(value, Tensor):
-        return float(value) if value.ndim == 0 else None
-    return float(value) if isinstance(value, int | float) else None
+def token_of(x: Tensor, outputs: list[Tensor]) -> Tensor | None:
+    """Of which token of the outputs (..., tokens, D) each number of x is a part; None where x holds other numbers."""
+    numbers, order = torch.cat([y.detach().flatten() for y in outputs]).sort()
+    tokens = torch.cat([torch.arange(y.shape[-2], device=y.device)[:, None].expand(y.shape).flatten() for y in outputs])
+    x = x.detach().contiguous()
+    places = torch.searchsorted(numbers, x).clamp(max=len(numbers) - 1)
+    return tokens[order][places] if (numbers[places] == x).float().mean() > 0.9 else None
 
 
-def watched(call: Callable[[], object]) -> list[Look]:
+def one_in_each_row(tokens: Tensor) -> bool:
+    """Whether a row holds numbers of one token; a few may be equal by chance."""
+    return (tokens == tokens.mode(dim=-1, keepdim=True).values).float().mean().item() > 0.75
+
+
+def hides_the_future(hidden: Tensor) -> bool:
+    """Whether the keys after each query, and no others, are hidden from it. (..., T_q, T_k)."""
+    future = torch.ones_like(hidden).triu(1)
+    return min(hidden.shape[-2:]) > 2 and hidden.shape[-1] == hidden.shape[-2] and torch.equal(hidden, future)
+
+
+def watched(call: Callable[[], object]) -> list[Attention]:
     """Every attention that is computed during a call."""
     with Watch() as watch:
         call()
-    return watch.looks
+    return watch.attentions
 
 
-def is_right_scale(look: Look) -> bool:
+def is_right_scale(seen: Attention) -> bool:
     """Whether the dot products are divided by √ of what they run over."""
-    return math.isclose(look.factor, look.width**-0.5, rel_tol=1e-4)
+    return math.isclose(seen.factor, seen.width**-0.5, rel_tol=1e-4)

@@ -1,0 +1,137 @@
+"""A model under examination: copies of it to try things on, and what is known of it."""
+
+import itertools
+from collections.abc import Iterator
+from copy import deepcopy
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from vitbook.diagnosis.watching import Attention, Watch
+
+BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
+
+
+class NotAsked(Exception):
+    """A question that makes no sense for this model, and why."""
+
+
+class Case:
+    """A model to be asked, and what its owner says of it. All sizes of batch are ones that it takes."""
+
+    def __init__(self, model, image_shape, num_classes, order_counts=True, untrained=True, overfit=False):
+        self.model, self.image_shape, self.num_classes = model, image_shape, num_classes
+        self.order_counts, self.untrained, self.overfit = order_counts, untrained, overfit
+        self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        self.dtype, self.batch, self.error = self._runs_on(image_shape)
+        channels, height, width = image_shape
+        self.turned = not self.batch and self._runs_on((channels, width, height))[1] > 0
+
+    def _runs_on(self, image_shape: tuple[int, ...]) -> tuple[torch.dtype, int, str]:
+        """A dtype and a size of batch that the model takes, float64 if it can; if none, 0 and its error in float32."""
+        errors: dict[torch.dtype, str] = {}
+        for dtype, batch in itertools.product((torch.float64, torch.float32), BATCHES):
+            try:
+                model = deepcopy(self.model).to(dtype).eval()
+                logits = model(torch.randn(batch, *image_shape, dtype=dtype).to(self.device))
+            except Exception as error:
+                errors.setdefault(dtype, f"{type(error).__name__}: {error}")
+                continue
+            if isinstance(logits, Tensor) and logits.shape == (batch, self.num_classes):
+                return dtype, batch, ""
+            got = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            errors.setdefault(dtype, f"logits should have the shape {(batch, self.num_classes)}, got {got}")
+        return torch.float32, 0, errors[torch.float32]
+
+    def copy(self, training: bool = False) -> nn.Module:
+        """The model as it is."""
+        return deepcopy(self.model).to(self.dtype).train(training)
+
+    def shaken(self, training: bool = False) -> nn.Module:
+        """The model with some noise on every parameter, so that no zero, as in a new head, hides anything."""
+        model = self.copy(training)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(self.normal(*parameter.shape), alpha=0.1)
+        return model
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, dtype=self.dtype).to(self.device)
+
+    def images(self, batch: int | None = None) -> Tensor:
+        return self.normal(self.batch if batch is None else batch, *self.image_shape)
+
+    def labels(self) -> Tensor:
+        return torch.randint(self.num_classes, (self.batch,)).to(self.device)
+
+    def same(self, one: Tensor, other: Tensor) -> bool:
+        """Whether two tensors hold the same numbers, but for rounding."""
+        tolerance = 1e-9 if self.dtype == torch.float64 else 1e-4
+        return one.shape == other.shape and torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+
+    @cached_property
+    def blind(self) -> bool:
+        """Whether the logits do not depend on the image."""
+        model = self.shaken()
+        return self.same(seeded(model, self.images()), seeded(model, self.images()))
+
+    def needs_sight(self) -> None:
+        if self.blind:
+            raise NotAsked("the logits do not depend on the image")
+
+    def watch(self, model: nn.Module, images: Tensor) -> tuple[Watch, Tensor]:
+        """What was seen of the model's operations, and its logits."""
+        try:
+            with Watch() as watch:
+                logits = seeded(model, images)
+        except Exception as error:  # an operation that cannot be watched
+            raise NotAsked(f"its operations cannot be watched ({type(error).__name__})") from None
+        return watch, logits
+
+    @cached_property
+    def watched(self) -> tuple[nn.Module, Watch, Tensor]:
+        """A copy of the model, what was seen of its operations, and its logits."""
+        model = self.shaken().requires_grad_()
+        return model, *self.watch(model, self.images())
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """Every attention that the model computes; at least one."""
+        if not self.watched[1].attentions:
+            raise NotAsked("no attention was seen")
+        return self.watched[1].attentions
+
+
+def seeded(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's output, with the same random numbers at every call, in case it draws any."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return model(x)
+
+
+def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:
+    """Lists of modules of one kind with matrices in them, such as the blocks."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            children = list(module)
+            kinds = {(type(m), tuple(p.shape for p in m.parameters())) for m in children}
+            if len(kinds) == 1 < len(children) and sum(p.ndim > 1 for p in children[0].parameters()) > 1:
+                yield children
+
+
+RATES = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "drop_path", "drop_prob")
+
+
+def dropouts(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Where a model keeps the probability of a dropout that is not 0: (name for all blocks, module, attribute)."""
+    for name, module in model.named_modules():
+        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__.endswith("DropPath")
+        for attribute in ("p", "drop_prob") if is_dropout else RATES:
+            rate = getattr(module, attribute, None)
+            if not isinstance(rate, float) or rate <= 0:
+                continue
+            if not is_dropout and any(getattr(part, "p", None) == rate for part in module.modules()):
+                continue  # a note of what its nn.Dropout has
+            kind = [part for part in name.split(".") if not part.isdigit()] + [attribute] * (attribute != "p")
+            yield ".".join(kind), module, attribute
