@@ -73,8 +73,9 @@ class Case:
     @cached_property
     def blind(self) -> bool:
         """Whether the logits do not depend on the image."""
-        model = self.shaken()
-        return self.same(seeded(model, self.images()), seeded(model, self.images()))
+        model, images = self.shaken(), self.images().requires_grad_()
+        logits = seeded(model, images)
+        return not depends(logits, images) and self.same(logits, seeded(model, self.images()))
 
     def needs_sight(self) -> None:
         if self.blind:
@@ -108,6 +109,14 @@ def seeded(model: nn.Module, x: Tensor) -> Tensor:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return model(x)
+
+
+def depends(x: Tensor, images: Tensor) -> bool:
+    """Whether a gradient reaches the images."""
+    if not x.requires_grad:
+        return False
+    (slope,) = torch.autograd.grad((x * torch.randn_like(x)).sum(), images, allow_unused=True, retain_graph=True)
+    return slope is not None and bool(slope.any())
 
 
 def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:

@@ -171,7 +171,7 @@ class Watch(TorchDispatchMode):
     def _mapped(self, x: Tensor, past: Past, weight: Tensor, output: Tensor, width: int) -> Past:
         """A linear map of x (..., tokens, D), whose past is given. width: how many numbers each output is made of."""
         parameter = self.past(weight).weight
-        if past.made_by == "linear" and past.width < width > output.shape[-1] and width == x.shape[-1]:
+        if past.made_by == "linear" and past.width == output.shape[-1] < width == x.shape[-1]:
             self.no_activation.append((past.weight, parameter))
         if past.made_by == "blend" and self._blends:
             tokens = token_of(x, [result for _, result in self._blends])
@@ -188,7 +188,9 @@ def token_of(x: Tensor, outputs: list[Tensor]) -> Tensor | None:
     tokens = torch.cat([torch.arange(y.shape[-2], device=y.device)[:, None].expand(y.shape).flatten() for y in outputs])
     x = x.detach().contiguous()
     places = torch.searchsorted(numbers, x).clamp(max=len(numbers) - 1)
-    return tokens[order][places] if (numbers[places] == x).float().mean() > 0.9 else None
+    moved = (numbers[places] == x).float().mean() > 0.9
+    distinct = (numbers[1:] != numbers[:-1]).float().mean() > 0.9
+    return tokens[order][places] if moved and distinct else None
 
 
 def one_in_each_row(tokens: Tensor) -> bool:
