@@ -87,7 +87,7 @@ def softmax_over_the_queries(q, k, v, mask=None):
 
 @mistake(
     instead_of=attention,
-    symptom="A picture's scores depend on which others are in its batch.",
+    symptom="An image's logits depend on which others are in its batch.",
     cause="Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1.",
     where="01_attention.ipynb#all-queries-at-once-by-matrices",
     caught_by=(properties.rows_sum_to_one, properties.attention_equals_torch),
@@ -287,7 +287,7 @@ class NoOutputProjection(StepByStep):
 
 @mistake(
     instead_of=MultiHeadSelfAttention,
-    symptom="A picture's scores depend on which others are in its batch, and its patches do not see one another.",
+    symptom="An image's logits depend on which others are in its batch, and its patches do not see one another.",
     cause="Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True.",
     where="09_vit.ipynb#one-picture-does-not-touch-another",
     caught_by=(properties.examples_do_not_mix, properties.multihead_equals_torch),
@@ -330,8 +330,8 @@ class MaskStopsAfterTheFirstLayer(Transformer):
 
 @mistake(
     instead_of=patchify,
-    symptom="Put back together, the patches do not show the picture. The model trains all the same.",
-    cause="You cut the picture with view or reshape alone, which deals out rows of pixels. Exchange axes between.",
+    symptom="Put back together, the patches do not show the image. The model trains all the same.",
+    cause="You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between.",
     where="06_patches.ipynb#view-does-not-cut",
     caught_by=(properties.patchify_equals_loops,),
 )
@@ -381,7 +381,7 @@ class BatchSizedPositions(ImageEmbedding):
 
 @mistake(
     instead_of=ImageEmbedding,
-    symptom="Shuffle the patches of a picture, and its scores stay as they are.",
+    symptom="Shuffle the patches of an image, and its logits stay as they are.",
     cause="Your dropout is applied to x and not to x + positions: the sum is thrown away, and no place is known.",
     where="07_embedding.ipynb#equation-1-complete",
     caught_by=(properties.embedding_equals_equation_1,),
@@ -400,7 +400,7 @@ class DropoutForgetsThePositions(ImageEmbedding):
 
 @mistake(
     instead_of=nn.LayerNorm,
-    symptom="Somebody else's weights give almost the right scores, the more wrong the narrower the model.",
+    symptom="Somebody else's weights give almost the right logits, the more wrong the narrower the model.",
     cause="Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D.",
     where="08_encoder.ipynb#layernorm-by-hand",
     caught_by=(properties.norm_makes_variance_one,),
@@ -426,7 +426,7 @@ class GeluTwice(EncoderBlock):
 
 @mistake(
     instead_of=EncoderBlock,
-    symptom="In evaluation, the same picture gets other scores at every call.",
+    symptom="In evaluation, the same image gets other logits at every call.",
     cause="You call F.dropout, which does not know of eval(). Use nn.Dropout, or pass training=self.training.",
     where="08_encoder.ipynb#dropout-and-where-it-goes",
     caught_by=(properties.eval_is_deterministic, properties.tokens_have_no_order, properties.block_equals_torch),
@@ -478,7 +478,7 @@ class MeanIncludesTheClassToken(VisionTransformer):
 @mistake(
     instead_of=VisionTransformer,
     symptom="The loss starts at ln K, falls slowly, and cannot come near 0.",
-    cause="Your scores are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself.",
+    cause="Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself.",
     where="10_training.ipynb#how-wrong-is-an-answer",
     caught_by=(properties.scores_are_no_probabilities, properties.vit_equals_equations_1_to_4),
 )
@@ -490,13 +490,13 @@ class SoftmaxBeforeCrossEntropy(VisionTransformer):
 @mistake(
     instead_of=VisionTransformer,
     symptom="At the start all blocks have the same weights.",
-    cause="Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one anew.",
+    cause="Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately.",
     where="08_encoder.ipynb#the-encoder",
     caught_by=(properties.blocks_start_different,),
 )
 class BlocksAreCopies(VisionTransformer):
-    def initialize(self):
-        super().initialize()
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         for block in self.encoder.blocks:
             block.load_state_dict(self.encoder.blocks[0].state_dict())
 
@@ -529,7 +529,7 @@ def everything_decays(model, weight_decay):
 @mistake(
     instead_of=evaluate,
     symptom="The accuracy changes with the batch size.",
-    cause="You average the accuracies of batches, and the last one is smaller. Count pictures, then divide.",
+    cause="You average the accuracies of batches, and the last one is smaller. Count images, then divide.",
     where="10_training.ipynb#how-wrong-is-an-answer",
     caught_by=(properties.evaluation_counts_each_example_once,),
 )
@@ -556,7 +556,7 @@ def rollout_without_the_identity(weights):
 @mistake(
     instead_of=rollout,
     symptom="The rows of the rollout do not sum to 1, so they are no shares.",
-    cause="You normalise over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1.",
+    cause="You normalize over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1.",
     where="13_attention_maps.ipynb#through-all-blocks-rollout",
     caught_by=(properties.rollout_is_a_walk,),
 )
@@ -570,8 +570,8 @@ def rollout_normalised_over_the_queries(weights):
 
 @mistake(
     instead_of=patch_map,
-    symptom="In a row of pictures, all attention maps are the same.",
-    cause="Your figure takes the map of the batch's first picture for all of them.",
+    symptom="In a row of images, all attention maps are the same.",
+    cause="Your figure takes the map of the batch's first image for all of them.",
     where="13_attention_maps.ipynb#sixteen-pictures",
     caught_by=(properties.every_picture_has_its_own_map,),
 )

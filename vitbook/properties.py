@@ -79,7 +79,7 @@ def build(layer: Callable, **settings: Any) -> nn.Module:
 
 
 def images(batch: int = B) -> Tensor:
-    """Pictures of random numbers. (B, C, H, W)."""
+    """Images of random numbers. (B, C, H, W)."""
     return torch.randn(batch, C, HEIGHT, WIDTH)
 
 
@@ -176,7 +176,7 @@ def examples_do_not_mix(layer: Callable) -> None:
 
 
 def every_dropout_acts(layer: Callable) -> None:
-    """Each of the probabilities by itself makes two calls in training differ."""
+    """Each of the probabilities alone makes two calls in training differ."""
     arguments = inspect.signature(layer).parameters
     for name in {"dropout", "attention_dropout"} & set(arguments):
         module, x = shake(build(layer, **{name: 0.5})), torch.randn(B, T, D)
@@ -217,7 +217,7 @@ def transformer_and_words(transformer: Callable) -> tuple[nn.Module, Tensor, Ten
 
 
 def the_future_does_not_leak(transformer: Callable) -> None:
-    """Later words of the target change no earlier score, and change those of their own place."""
+    """Later words of the target change no earlier logits, and change those of their own place."""
     model, source, target = transformer_and_words(transformer)
     scores = model(source, target)
     for t in range(1, T):
@@ -358,7 +358,7 @@ def block_equals_torch(block: Callable) -> None:
 
 
 def vit_equals_equations_1_to_4(vit: Callable) -> None:
-    """Features and scores are those of the four equations, written out."""
+    """Features and logits are those of the four equations, written out."""
     model, x = shake(vit(small_config())), images()
     proj = model.embedding.patch_embed.proj
     patches = F.linear(right_patchify(x, P), proj.weight.flatten(1), proj.bias)
@@ -399,13 +399,13 @@ def blocks_start_different(vit: Callable) -> None:
 
 
 def the_order_of_patches_counts(vit: Callable) -> None:
-    """Pictures whose patches have exchanged places score differently."""
+    """Images whose patches have exchanged places get other logits."""
     model, x = shake(vit(small_config())), images()
     assert differ(model(x), model(x.roll((P, P), dims=(2, 3))))
 
 
 def scores_are_no_probabilities(vit: Callable) -> None:
-    """The softmax belongs to the loss: scores may be negative, and their sum is free."""
+    """The softmax belongs to the loss: logits may be negative, and their sum is free."""
     scores = shake(vit(small_config()))(images())
     assert (scores < 0).any() or differ(scores.sum(dim=-1), torch.ones(B))
 
@@ -482,7 +482,7 @@ def only_matrices_decay(groups: Callable) -> None:
 
 
 def decay_is_decoupled(optimizer: Callable) -> None:
-    """Implementations are functions (parameter groups, lr) → optimiser. A matrix shrinks by 1 − lr·decay each step."""
+    """Implementations are functions (parameter groups, lr) → optimizer. A matrix shrinks by 1 − lr·decay each step."""
     model = nn.Linear(D, K)
     weight, bias = model.weight.detach().clone(), model.bias.detach().clone()
     stepper = optimizer(parameter_groups(model, weight_decay=0.5), lr=0.1)

@@ -13,6 +13,8 @@ from vitbook.exercises import diagnose as from_exercises
 from vitbook.mistakes import IN_A_VIT, MISTAKES, broken_vit
 from vitbook.vit import VisionTransformer
 
+pytestmark = pytest.mark.door  # the models are anybody's
+
 
 def failures(model: nn.Module, *given, **how) -> dict:
     """The findings of the questions that a model fails, by name."""
@@ -128,7 +130,6 @@ def test_height_and_width_exchanged_are_told_from_other_sizes():
     assert "places" not in finding.suspect
 
 
-@pytest.mark.door
 def test_a_model_that_does_not_run_is_asked_no_more(capsys):
     diagnose(nn.Linear(3, K), IMAGE, K)
     report = " ".join(capsys.readouterr().out.split())
@@ -196,7 +197,6 @@ def test_every_question_says_where_to_read():
         assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), question.where
 
 
-@pytest.mark.door
 @pytest.mark.parametrize("given", [(), (IMAGE,), ((HEIGHT, WIDTH), K), (IMAGE, 0)])
 def test_what_is_not_known_has_to_be_given(given):
     with pytest.raises(ValueError, match=r"diagnose needs image_shape \(C, H, W\) and num_classes, got"):
