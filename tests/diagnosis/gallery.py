@@ -52,6 +52,7 @@ def weigh(q, k):
 
 # How each step is done; a class stands for a module made where it is used.
 RIGHT_WAYS = dict(
+    tokens=N,
     patches=lambda: nn.Linear(C * P * P, D),
     cut=cut,
     place=lambda x, pos: x + pos,
@@ -93,7 +94,7 @@ class OwnViT(nn.Module):
         self.ways = SimpleNamespace(**RIGHT_WAYS | ways)
         self.patches = self.ways.patches()
         if self.ways.place:
-            self.where = nn.Parameter(0.02 * torch.randn(1, N, D))
+            self.where = nn.Parameter(0.02 * torch.randn(1, self.ways.tokens, D))
         self.layers = nn.ModuleList(OwnBlock(self.ways) for _ in range(2))
         self.norm, self.classify = self.ways.last_norm(D), nn.Linear(D, K)
 

@@ -3,8 +3,8 @@
 import notebook_lint as lint
 import pytest
 import torch
-from gallery import IMAGE, RIGHT, SQUARE, WRONG, OwnViT, TorchViT
-from properties import HEIGHT, WIDTH, K, small_config
+from gallery import IMAGE, RIGHT, SQUARE, WRONG, OwnViT, TorchViT, tutorial_patches, unfolded_patches
+from properties import HEIGHT, WIDTH, C, D, K, P, small_config
 from torch import nn
 
 from vitbook.diagnosis import diagnose, examine
@@ -30,6 +30,21 @@ def test_a_right_model_passes_clean(name, capsys):
     report = capsys.readouterr().out
     assert "Nothing found in " in report and "FAILED" not in report and "Suspect" not in report
     assert "asking stops" not in report and report.count("not asked") <= 5
+
+
+@pytest.mark.parametrize("side", [8, 28])
+@pytest.mark.parametrize("patches", [tutorial_patches, unfolded_patches])
+def test_no_number_of_patches_makes_them_look_scattered(patches, side):
+    model = OwnViT(cut=lambda images: images, patches=patches, tokens=(side // P) ** 2)
+    assert not failures(model, (C, side, side), K)
+
+
+def test_rows_of_pixels_are_no_patches_in_gray_images_either():
+    def view(images):
+        return images.reshape(len(images), 9, P * P)  # rows are 12 wide, and a patch has 16 pixels
+
+    model = OwnViT(cut=view, patches=lambda: nn.Linear(P * P, D), tokens=9)
+    assert set(failures(model, (1, 12, 12), K)) == {"a_token_is_a_rectangle"}
 
 
 @pytest.mark.parametrize("name", ["class", "torch, mean"])

@@ -159,7 +159,7 @@ def images_do_not_mix(case: Case) -> None:
 )
 def a_token_is_a_rectangle(case: Case) -> None:
     """Asked of the rows of the first queries, each made of one token."""
-    seen = torch.zeros(())
+    pixels, tokens = 0, []
     for _ in range(8):  # the zeros of a ReLU are elsewhere each time
         model, images = case.shaken().requires_grad_(), case.images().requires_grad_()
         attentions = case.watch(model, images)[0].attentions
@@ -168,8 +168,9 @@ def a_token_is_a_rectangle(case: Case) -> None:
         rows = attentions[0].queries.flatten(0, -3)[-1]
         middle = rows[len(rows) // 2 :][:3]
         slopes = [torch.autograd.grad(row @ case.normal(len(row)), images, retain_graph=True)[0] for row in middle]
-        seen = seen + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)
-        tokens = [token[0] for token in (t[t.flatten(1).any(dim=1)] for t in seen) if len(token) == 1]
+        pixels = pixels + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)
+        of_images = [token[token.flatten(1).any(dim=1)] for token in pixels]
+        tokens = [token[0] for token in of_images if len(token) == 1]  # no class token, and no mixture of images
         if all(map(_is_patch, tokens)):
             break
     if not tokens:
@@ -181,19 +182,19 @@ def _is_patch(counts: Tensor) -> bool:
     """Whether the pixels (C, H, W) that a token depends on lie together: a rectangle, or one with corners cut off."""
     pixels = counts > 0
     area = pixels.any(dim=0)
-    filled = [_gaps(lines) == 0 for lines in (area, area.mT)]
+    if not (_unbroken(area) and _unbroken(area.mT)):
+        return False
     rectangle = area.sum() == area.any(dim=0).sum() * area.any(dim=1).sum()
-    in_memory_order = _gaps(area.flatten()[None]) == 0 and not rectangle  # part of a row, some rows, part of a row
-    places = pixels.flatten().nonzero()
-    some_channels = not pixels.flatten(1).any(dim=1).all() and len(places) > 1
-    one_run = places[-1] - places[0] + 1 == len(places)
-    return all(filled) and not in_memory_order and not (some_channels and bool(one_run))
+    if not rectangle and _unbroken(area.flatten()[None]):
+        return False  # the end of a row, some rows, the start of a row
+    every_channel = pixels.flatten(1).any(dim=1).all()
+    return bool(every_channel or pixels.sum() == 1 or not _unbroken(pixels.flatten()[None]))
 
 
-def _gaps(lines: Tensor) -> int:
-    """How many times a line (lines, places) of True is interrupted."""
-    starts = lines[:, 1:] & ~lines[:, :-1]
-    return int((starts.sum(dim=1) + lines[:, 0].long() - 1).clamp(min=0).sum())
+def _unbroken(lines: Tensor) -> bool:
+    """Whether what is True in each line (lines, places) is one run."""
+    runs = (lines[:, 1:] & ~lines[:, :-1]).sum(dim=1) + lines[:, 0]
+    return bool((runs <= 1).all())
 
 
 @question(
@@ -316,7 +317,7 @@ def blocks_add(case: Case) -> None:
 
 
 @question(
-    "the MLPs bend",
+    "a nonlinearity stands between the two maps of an MLP",
     suspect="GELU is missing: two linear maps in a row are no more than one.",
     where="08_encoder.ipynb#equation-3",
 )
