@@ -9,7 +9,7 @@ from on_a_gpu import OnAGpu
 from torch import nn
 
 from vitbook import mistakes as wrong
-from vitbook.exercises import normal
+from vitbook.exercises.inputs import normal
 from vitbook.exercises.grading import NOT_ATTEMPTED, RIGHT, Exercise, judge
 
 ROWS = Exercise(

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from vitbook.exercises import EXERCISES, check, some_mask, some_order
-from vitbook.exercises.grading import KINDS, LEVELS, NOT_ATTEMPTED, RIGHT, Wrong, parts, told
+from vitbook.exercises import EXERCISES, check
+from vitbook.exercises.inputs import random_mask as some_mask
+from vitbook.exercises.inputs import random_order as some_order
+from vitbook.exercises.grading import KINDS, LEVELS, NOT_ATTEMPTED, RIGHT, Wrong, parts
+from vitbook.exercises.grading import explanation as told
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
 NUMBERS = [name for name in EXERCISES if name not in FUNCTIONS]

@@ -1,22 +1,22 @@
-"""How an attempt at an exercise is judged: right, not attempted, or wrong, and then what the mistake looks like.
+"""How an attempt at an exercise is judged: right, not attempted, or wrong, and then which mistake it shows.
 
-An attempt is run on fresh inputs and compared with the reference. Where it differs, it is held against the known wrong
-variants of the exercise: one that does on every input what the attempt does is named, and nothing is named otherwise.
+An attempt is run on random inputs and compared with the reference. If it differs, it is compared with the known
+mistakes of the exercise: one that gives on every input what the attempt gives is named, and nothing else is.
 """
 
 import dis
 import inspect
 import itertools
 import math
-import os
 import re
 import sysconfig
 import textwrap
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,43 +27,69 @@ from vitbook.mistakes import MISTAKES
 
 RIGHT = "right."
 NOT_ATTEMPTED = "not attempted yet."
-WIDTH = 90  # of what is printed, in characters
-FLOAT32 = 1e-4  # how close an attempt has to come that calculates in single precision
 LEVELS = ("easy", "medium", "hard")
 KINDS = ("write", "predict", "repair", "derive")
+
+_WIDTH = 90  # of what is printed, in characters
+_FLOAT32 = 1e-4  # how close an attempt has to come that computes in single precision
+_CUT = "Something cuts the graph: .detach(), .data, .item(), torch.no_grad(), torch.tensor(…) or numpy."
+_PLACES = (sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
+_INSTALLED = (str(Path(__file__).parents[1]), *_PLACES, "<frozen", "<__")  # files of this package, of Python and others
 
 Wrong = Callable | str | tuple[Callable | str, ...]
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """What a right attempt does, and which wrong ones are known.
+    """What a right attempt does, and which mistakes are known.
 
-    reference: the function to match, or the number to find; inputs: makes the argument lists to try, all their sizes
-    different, float64, from a generator; hint: said after a wrong attempt; tolerance: largest relative error.
-    gradients: whether those for tensors and parameters among the arguments are compared too.
-    level: one of `LEVELS`; kind: one of `KINDS`, "predict" for a number and otherwise "write" if not given.
-    mistakes: what an attempt does that makes a known mistake, or the number that it finds. Each is a variant defined in
-    `vitbook.mistakes`, a sentence for what can only go wrong here, or a tuple of several of these made at once.
-    sizes: symbols and their values for a list of arguments; they are put into what is said of a mistake.
+    reference: the function to match, or the number to find; hint: printed after a wrong attempt.
+    inputs: makes the argument lists to try, float64 and all of different sizes, from a generator.
+    tolerance: largest relative error; by default 1e-6 for a function, 1e-3 for a real number, and 0 for a whole one.
+    gradients: whether those of tensors and parameters among the arguments are compared too.
+    level: one of `LEVELS`; kind: one of `KINDS`, by default "predict" for a number and "write" for a function.
+    sizes: the values of symbols for a list of arguments, which are added to what is printed about a mistake.
+    mistakes: what an attempt does that makes a known mistake, or the number that it finds. The key is a variant defined
+    in `vitbook.mistakes`, a sentence for what can go wrong only here, or a tuple of several of these made at once.
+    `Exercise(…) | {mistake: attempt, …}` adds them.
     """
 
     reference: Callable | float
     hint: str
-    inputs: Callable[[torch.Generator], list[tuple]] = field(default=lambda generator: [()])
-    tolerance: float = 1e-6
+    inputs: Callable[[torch.Generator], list[tuple]] = lambda generator: [()]
+    tolerance: float | None = None
     gradients: bool = False
     level: str = "medium"
     kind: str = ""
+    sizes: Callable[..., Mapping[str, float]] = lambda *arguments: {}
     mistakes: Mapping[Wrong, Callable | float] = field(default_factory=dict)
-    sizes: Callable[..., Mapping[str, float]] = field(default=lambda *arguments: {})
 
     def __post_init__(self):
         if not self.kind:
             object.__setattr__(self, "kind", "write" if callable(self.reference) else "predict")
-        for name, choices in (("level", LEVELS), ("kind", KINDS)):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+
+    def __or__(self, mistakes: Mapping[Wrong, Callable | float]) -> "Exercise":
+        return replace(self, mistakes={**self.mistakes, **mistakes})
+
+
+def combined(attempt: Callable, *mistakes: Callable | str, at_once: int | None = None) -> dict[Wrong, Callable]:
+    """An attempt for each choice of one to `at_once` of the mistakes, by default of all. attempt: (chosen, *arguments)
+    → its result."""
+    counts = range(1, (at_once or len(mistakes)) + 1)
+    choices = itertools.chain.from_iterable(itertools.combinations(mistakes, count) for count in counts)
+    return {chosen: partial(attempt, chosen) for chosen in choices}
+
+
+def parts(wrong: Wrong) -> tuple[Callable | str, ...]:
+    """The single mistakes in a key of `Exercise.mistakes`."""
+    return wrong if isinstance(wrong, tuple) else (wrong,)
+
+
+def explanation(mistake: Callable | str) -> str:
+    """A sentence as it stands; a variant of `vitbook.mistakes` by its title and cause."""
+    if isinstance(mistake, str):
+        return mistake
+    return f"“{MISTAKES[mistake.__name__].title}”. {MISTAKES[mistake.__name__].cause}"
 
 
 def judge(exercise: Exercise, attempt: Any) -> str:
@@ -71,77 +97,81 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     if attempt is None or attempt is ...:
         return NOT_ATTEMPTED
     if not callable(exercise.reference):
-        return judge_number(exercise, attempt)
+        return _judge_number(exercise, attempt)
     if not callable(attempt):
-        return f"not yet: expected the function itself, not called, got {describe(attempt)}."
+        return f"not yet: expected the function itself, not called, got {_described(attempt)}."
     generator = torch.Generator()
     generator.seed()  # other numbers at every call; the global generator stays as it is
     cases = exercise.inputs(generator)
-    got = [outcome(attempt, case) for case in cases]
-    if all(value is ... or value is None for value in got) and is_stub(attempt) or any(map(is_to_do, got)):
+    got = [_result(attempt, case) for case in cases]
+    to_do = [isinstance(value, NotImplementedError) and not str(value) for value in got]
+    if any(to_do) or (all(value is ... or value is None for value in got) and _is_stub(attempt)):
         return NOT_ATTEMPTED
     if any(
-        isinstance(value, (RuntimeError, ValueError)) and re.search("dtype|scalar type", str(value)) for value in got
+        isinstance(value, RuntimeError | ValueError) and re.search("dtype|scalar type", str(value)) for value in got
     ):
-        cases = [single_precision(case) for case in cases]  # the attempt makes float32 numbers of its own
-        got = [outcome(attempt, case) for case in cases]
-    expected = [outcome(exercise.reference, case) for case in cases]
-    wrong = [i for i in range(len(cases)) if not same(got[i], expected[i], exercise.tolerance)]
+        cases = [_single_precision(case) for case in cases]  # the attempt makes float32 numbers of its own
+        got = [_result(attempt, case) for case in cases]
+    tolerance = exercise.tolerance or 1e-6
+    expected = [_result(exercise.reference, case) for case in cases]
+    wrong = [i for i in range(len(cases)) if not _same(got[i], expected[i], tolerance)]
     if not wrong:
-        return judge_gradients(exercise, attempt, cases) if exercise.gradients else RIGHT
-    i = min(wrong, key=lambda i: (isinstance(got[i], Exception), size(expected[i])))  # the smallest that shows it
-    names = names_of(exercise.reference, cases[i])
-    suspects = looks_like(exercise, cases, got)
-    lines = ["not yet.", *(accusation(suspects, exercise.sizes(*cases[i])) if suspects else [])]
-    lines += [*difference(got[i], expected[i]), f"for {listed(names, cases[i])}"]
+        return _judge_gradients(exercise, attempt, cases) if exercise.gradients else RIGHT
+    # the smallest that shows it
+    i = min(wrong, key=lambda i: (isinstance(got[i], Exception), torch.as_tensor(expected[i]).numel()))
+    names = _names(exercise.reference, cases[i])
+    suspects = _suspects(exercise.mistakes, cases, got, tolerance)
+    lines = ["not yet.", *_naming(suspects, exercise.sizes(*cases[i]))]
+    lines += [*_difference(got[i], expected[i]), f"for {_listed(names, cases[i])}"]
     if not suspects and len(wrong) < len(cases):
         right = next(case for number, case in enumerate(cases) if number not in wrong)
-        lines.append(f"It is right for {listed(names, right)}.")
-    return laid_out([*lines, *(places(suspects) or [f"Hint: {exercise.hint}"])])
+        lines.append(f"It is right for {_listed(names, right)}.")
+    return _wrapped([*lines, *(_references(suspects) or [f"Hint: {exercise.hint}"])])
 
 
-def judge_number(exercise: Exercise, attempt: Any) -> str:
+def _judge_number(exercise: Exercise, attempt: Any) -> str:
     """What there is to say about a predicted number, without giving the answer away."""
     try:
         got = float(attempt)
     except (TypeError, ValueError, RuntimeError):
-        return f"not yet: expected a number, got {describe(attempt)}."
+        return f"not yet: expected a number, got {_described(attempt)}."
     except OverflowError:  # a whole number beyond all floats
         got = math.inf if attempt > 0 else -math.inf
 
-    def is_(number: float) -> bool:
-        return math.isclose(got, number, rel_tol=1e-3 if isinstance(number, float) else 0.0)
+    def equals(number: float) -> bool:
+        return math.isclose(got, number, rel_tol=(exercise.tolerance or 1e-3) if isinstance(number, float) else 0.0)
 
-    if is_(exercise.reference):
+    if equals(exercise.reference):
         return RIGHT
-    direction = "too small" if got < exercise.reference else "too large" if got > exercise.reference else "no number"
-    said = [sentence for sentence, number in exercise.mistakes.items() if is_(number)]
-    return laid_out([f"not yet: {got:,.10g} is {direction}.", *said, f"Hint: {exercise.hint}"])
+    direction = "too small" if got < exercise.reference else "too large" if got > exercise.reference else "not a number"
+    named = [sentence for sentence, number in exercise.mistakes.items() if equals(number)]
+    return _wrapped([f"not yet: {got:,.10g} is {direction}.", *named, f"Hint: {exercise.hint}"])
 
 
-def judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -> str:
+def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -> str:
     """The last question for an attempt whose numbers are right: do gradients flow through it as they should?"""
-    cut = "Something cuts the graph: .detach(), .data, .item(), torch.no_grad(), torch.tensor(…) or numpy."
     for case in cases:
-        names = names_of(exercise.reference, case)
-        expected = gradients(exercise.reference, names, case)
+        names = _names(exercise.reference, case)
+        expected = _gradients(exercise.reference, names, case)
         try:
-            got = gradients(attempt, names, case)
+            got = _gradients(attempt, names, case)
         except Exception as error:
-            return laid_out(["not yet: the numbers are right, but no gradient flows back.", *stopped(error), cut])
+            why = "An operation in place overwrites what the gradient needs." if "inplace" in str(error) else _CUT
+            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *_stopped(error), why])
         for name, theirs in expected.items():
-            precise = 100 * (FLOAT32 if got[name].dtype == torch.float32 else exercise.tolerance)
+            precision = 100 * (_FLOAT32 if got[name].dtype == torch.float32 else exercise.tolerance or 1e-6)
             ours, theirs = got[name].double(), theirs.double()
-            if not torch.allclose(ours, theirs, rtol=precise, atol=precise * float(theirs.abs().max())):
+            if not torch.allclose(ours, theirs, rtol=precision, atol=precision * float(theirs.abs().max())):
                 what = f"not yet: the numbers are right, but the gradient with respect to {name} is not."
-                return laid_out([what, *difference(ours, theirs), cut if not ours.any() else f"Hint: {exercise.hint}"])
+                why = f"Hint: {exercise.hint}" if ours.any() else _CUT
+                return _wrapped([what, *_difference(ours, theirs), why])
     return RIGHT
 
 
 # Running attempts
 
 
-def outcome(function: Callable, arguments: tuple) -> Any:
+def _result(function: Callable, arguments: tuple) -> Any:
     """What a function returns, or the exception that it raises. It may change what it is given."""
     try:
         return function(*deepcopy(arguments))
@@ -149,7 +179,7 @@ def outcome(function: Callable, arguments: tuple) -> Any:
         return error
 
 
-def gradients(function: Callable, names: list[str], arguments: tuple) -> dict[str, Tensor]:
+def _gradients(function: Callable, names: list[str], arguments: tuple) -> dict[str, Tensor]:
     """Of a mixture of the numbers in the result, for each floating-point argument and each parameter of a module."""
     arguments = deepcopy(arguments)
     leaves = {}
@@ -160,13 +190,13 @@ def gradients(function: Callable, names: list[str], arguments: tuple) -> dict[st
             leaves[name] = argument.requires_grad_()
     result = function(*(x.clone() if isinstance(x, Tensor) else x for x in arguments))
     if not isinstance(result, Tensor):
-        raise TypeError(f"what comes out is no tensor but a {type(result).__module__}.{type(result).__qualname__}")
+        raise TypeError(f"the result is not a tensor but a {type(result).__module__}.{type(result).__qualname__}")
     mixture = (result * torch.linspace(-1, 2, result.numel()).view(result.shape)).sum()
-    found = torch.autograd.grad(mixture, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(leaves, found, strict=True))
+    gradients = torch.autograd.grad(mixture, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, gradients, strict=True))
 
 
-def single_precision(arguments: tuple) -> tuple:
+def _single_precision(arguments: tuple) -> tuple:
     """The same arguments, float64 turned into float32."""
     return tuple(
         x.float() if isinstance(x, nn.Module) or (isinstance(x, Tensor) and x.dtype == torch.float64) else x
@@ -174,38 +204,33 @@ def single_precision(arguments: tuple) -> tuple:
     )
 
 
-def is_stub(function: Callable) -> bool:
+def _is_stub(function: Callable) -> bool:
     """Whether nothing has been written into a function: its body is a docstring, `...` or `pass`."""
     nothing = {"RESUME", "NOP", "LOAD_CONST", "RETURN_CONST", "RETURN_VALUE"}
     code = getattr(function, "__code__", None)
     return code is None or all(instruction.opname in nothing for instruction in dis.get_instructions(code))
 
 
-def is_to_do(value: Any) -> bool:
-    """Whether an outcome says that something is still to be written."""
-    return isinstance(value, NotImplementedError) and not str(value)
+# Comparing results
 
 
-# Comparing
-
-
-def same(got: Any, expected: Any, tolerance: float) -> bool:
-    """Whether two outcomes are the same: numbers and shape, to the tolerance, or the very same error."""
+def _same(got: Any, expected: Any, tolerance: float) -> bool:
+    """Whether two results are the same: numbers and shape, to the tolerance, or the very same error."""
     if isinstance(got, Exception) or isinstance(expected, Exception):
         return type(got) is type(expected) and str(got) == str(expected)
-    if is_boolean(got) != is_boolean(expected):
+    if _is_boolean(got) != _is_boolean(expected):
         return False
     if getattr(got, "dtype", None) == torch.float32:
-        tolerance = max(tolerance, FLOAT32)
-    got, expected = as_tensor(got), as_tensor(expected)
+        tolerance = max(tolerance, _FLOAT32)
+    got, expected = _as_tensor(got), _as_tensor(expected)
     if got is None or expected is None or got.shape != expected.shape:
         return False
     return torch.allclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def as_tensor(value: Any) -> Tensor | None:
+def _as_tensor(value: Any) -> Tensor | None:
     """Real numbers of any kind as a float64 tensor, None for what is no array of them."""
-    if value is None or "complex" in str(getattr(value, "dtype", "")):
+    if value is None or _is_complex(value):
         return None
     try:
         if isinstance(value, Tensor):
@@ -216,108 +241,96 @@ def as_tensor(value: Any) -> Tensor | None:
         return None
 
 
-def is_boolean(value: Any) -> bool:
+def _is_boolean(value: Any) -> bool:
     return str(getattr(value, "dtype", "")) in ("torch.bool", "bool")
 
 
-def size(value: Any) -> int:
-    tensor = as_tensor(value)
-    return 0 if tensor is None else tensor.numel()
+def _is_complex(value: Any) -> bool:
+    return "complex" in str(getattr(value, "dtype", ""))
 
 
-def looks_like(exercise: Exercise, cases: list[tuple], got: list) -> list:
-    """The known mistakes and slips that do on every input what the attempt did."""
+def _suspects(mistakes: Mapping[Wrong, Callable], cases: list[tuple], got: list, tolerance: float) -> list[Wrong]:
+    """The mistakes that give on every input what the attempt gave."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a wrong variant may well do what torch advises against
         return [
             wrong
-            for wrong, variant in exercise.mistakes.items()
-            if all(same(y, outcome(variant, x), exercise.tolerance) for x, y in zip(cases, got, strict=True))
+            for wrong, variant in mistakes.items()
+            if all(_same(y, _result(variant, x), tolerance) for x, y in zip(cases, got, strict=True))
         ]
 
 
-# Saying it
+# Words
 
 
-def accusation(suspects: list[Wrong], sizes: Mapping[str, float]) -> list[str]:
-    """What the attempt looks like, with the numbers of the case at hand."""
+def _naming(suspects: list[Wrong], sizes: Mapping[str, float]) -> list[str]:
+    """Which mistakes the attempt shows, with the numbers of the case at hand."""
+    if not suspects:
+        return []
     if len(suspects) > 1:
-        each = [f"- {' '.join(told(part) for part in parts(suspect))}" for suspect in suspects]
-        return ["Each of these mistakes would give just the same numbers:", *with_numbers(each, sizes)]
-    if len(made := parts(suspects[0])) > 1:
-        return [f"{len(made)} mistakes at once:", *with_numbers([f"- {told(part)}" for part in made], sizes)]
-    return with_numbers([f"{'' if isinstance(made[0], str) else 'It looks like '}{told(made[0])}"], sizes)
-
-
-def told(wrong: Callable | str) -> str:
-    """A sentence as it stands; a mistake by its name and cause."""
-    if isinstance(wrong, str):
-        return wrong
-    mistake = MISTAKES[wrong.__name__]
-    return f"“{mistake.title}”. {mistake.cause}"
-
-
-def parts(wrong: Wrong) -> tuple[Callable | str, ...]:
-    return wrong if isinstance(wrong, tuple) else (wrong,)
-
-
-def with_numbers(lines: list[str], sizes: Mapping[str, float]) -> list[str]:
-    """The lines, each with the values of its symbols behind them, once: "√D_h = 2"."""
-    for symbol, value in sizes.items():
+        lines = ["Each of these mistakes would give exactly these numbers:"]
+        lines += [f"- {' '.join(map(explanation, parts(suspect)))}" for suspect in suspects]
+    elif len(made := parts(suspects[0])) > 1:
+        lines = [f"{len(made)} mistakes at once:", *(f"- {explanation(part)}" for part in made)]
+    else:
+        lines = [f"{'' if isinstance(made[0], str) else 'It looks like '}{explanation(made[0])}"]
+    for symbol, value in sizes.items():  # "√D_h = 2", once a line
         known = re.compile(rf"(?<![\w√]){re.escape(symbol)}(?![\w²])")
         lines = [known.sub(f"{symbol} = {value:.3g}", line, count=1) for line in lines]
     return lines
 
 
-def places(suspects: list[Wrong]) -> list[str]:
+def _references(suspects: list[Wrong]) -> list[str]:
     """Where the named mistakes are explained, each place once."""
     made = [part for suspect in suspects for part in parts(suspect) if not isinstance(part, str)]
     return list(dict.fromkeys(f"Read chapters/{MISTAKES[wrong.__name__].where}" for wrong in made))
 
 
-def difference(got: Any, expected: Any) -> list[str]:
+def _difference(got: Any, expected: Any) -> list[str]:
     """What was expected and what came, where they differ most."""
     if isinstance(got, Exception):
-        return ["Your code stops with an error:", *stopped(got)]
+        return ["Your code stops with an error:", *_stopped(got)]
     if got is None:
-        return [f"expected {describe(expected)}, got None: does the function end in a return?"]
-    if is_boolean(expected) and not is_boolean(got):
-        right = same(as_tensor(got), as_tensor(expected), 0.0)
-        advice = ["Where it is 1 and where 0 is right: .bool() makes it True and False."] if right else []
+        return [f"expected {_described(expected)}, got None: does the function end in a return?"]
+    if _is_boolean(expected) and not _is_boolean(got):
+        right = _same(_as_tensor(got), _as_tensor(expected), 0.0)
+        advice = ["It is 1 where it should be True and 0 where False: .bool() makes it so."] if right else []
         return [f"expected a boolean tensor, got {getattr(got, 'dtype', type(got).__name__)}", *advice]
-    ours, theirs = as_tensor(got), as_tensor(expected)
+    if _is_complex(got):
+        return [f"expected real numbers, got complex ones ({got.dtype})"]
+    ours, theirs = _as_tensor(got), _as_tensor(expected)
     if ours is None:
-        kind = f"a {type(got).__name__} of {len(got)}" if isinstance(got, tuple | list) else describe(got)
-        inside = isinstance(got, tuple | list) and any(same(part, expected, FLOAT32) for part in got)
-        return [f"expected {describe(expected)}, got {kind}" + (", one of which it is" if inside else "")]
+        kind = f"a {type(got).__name__} of {len(got)}" if isinstance(got, tuple | list) else _described(got)
+        inside = isinstance(got, tuple | list) and any(_same(part, expected, _FLOAT32) for part in got)
+        return [f"expected {_described(expected)}, got {kind}" + (", one of which is right" if inside else "")]
     if ours.shape != theirs.shape:
-        return [f"expected shape {tuple(theirs.shape)}, got {tuple(ours.shape)}", *remark(ours, theirs)]
+        return [f"expected shape {tuple(theirs.shape)}, got {tuple(ours.shape)}", *_remark(ours, theirs)]
     worst = (ours - theirs).abs().nan_to_num(torch.inf).argmax()
     place = tuple(int(i) for i in torch.unravel_index(worst, theirs.shape))[:-1]
     column = int(worst) % theirs.shape[-1] if theirs.ndim else 0
     where = f", at [{','.join(map(str, place))}]" if place else ""
-    rows = [row_of(x[place] if theirs.ndim else x[None], column, is_boolean(expected)) for x in (theirs, ours)]
-    digits = next((d for d in (4, 8, 12, 16) if rows[0](d) != rows[1](d)), 16)
-    return [f"expected {rows[0](digits)}, got {rows[1](digits)}{where}", *remark(ours, theirs)]
+    rows = [x[place] if theirs.ndim else x[None] for x in (theirs, ours)]
+    for digits in (0,) if _is_boolean(expected) else (4, 8, 12, 16):
+        right, wrong = (_row(row, column, digits) for row in rows)
+        if right != wrong:
+            break
+    return [f"expected {right}, got {wrong}{where}", *_remark(ours, theirs)]
 
 
-def row_of(row: Tensor, column: int, boolean: bool) -> Callable[[int], str]:
-    """A function of the number of digits: up to six numbers of a row, around a column, as text."""
+def _row(row: Tensor, column: int, digits: int) -> str:
+    """Up to six numbers of a row, around a column. digits: 0 for True and False."""
     start = max(0, min(column - 2, len(row) - 6))
-    part = row[start : start + 6].tolist()
-
-    def text(digits: int) -> str:
-        numbers = [str(bool(x)) if boolean else f"{x:.{digits}g}" for x in part]
-        dots = ["…"] * (start > 0), ["…"] * (start + 6 < len(row))
-        return numbers[0] if len(row) == 1 else f"[{' '.join([*dots[0], *numbers, *dots[1]])}]"
-
-    return text
+    numbers = [f"{x:.{digits}g}" if digits else str(bool(x)) for x in row[start : start + 6].tolist()]
+    before, after = "… " * (start > 0), " …" * (start + 6 < len(row))
+    return numbers[0] if len(row) == 1 else f"[{before}{' '.join(numbers)}{after}]"
 
 
-def remark(got: Tensor, expected: Tensor) -> list[str]:
+def _remark(got: Tensor, expected: Tensor) -> list[str]:
     """What is plain to see in wrong numbers, whatever the exercise: nothing, or one sentence."""
     if got.isnan().any() and not expected.isnan().any():
-        return ["nan comes of 0/0, ∞/∞ or ∞ − ∞."]
+        return ["nan comes from 0/0, ∞/∞ or ∞ − ∞."]
+    if got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-3):
+        return []  # so near that what follows would be true of any numbers
     for i, j in itertools.combinations(range(expected.ndim), 2):
         turned = expected.transpose(i, j)
         if got.shape == turned.shape and torch.allclose(got, turned):
@@ -328,67 +341,56 @@ def remark(got: Tensor, expected: Tensor) -> list[str]:
         return []
     if got.numel() < 2:
         return []
-    there = expected.abs() > 1e-9
-    ratio = (got[there] / expected[there]) if there.any() else got[:0]
-    if ratio.numel() > 1 and got.any() and torch.allclose(ratio, ratio[0]) and not got[~there].any():
-        return [f"Every number is {ratio[0]:.4g} times what it should be."]
-    gap = got - expected
-    if torch.allclose(gap, gap.flatten()[0]):
-        return [f"Every number is {abs(gap.flatten()[0]):.4g} too {'large' if gap.flatten()[0] > 0 else 'small'}."]
+    nonzero = expected.abs() > 1e-9
+    ratio, gap = got[nonzero] / expected[nonzero], (got - expected).flatten()
+    if ratio.numel() > 1 and 0 < ratio[0].abs() < torch.inf and torch.allclose(ratio, ratio[0]):
+        if not got[~nonzero].any():
+            return [f"Every number is {ratio[0]:.4g} times what it should be."]
+    if gap[0].isfinite() and torch.allclose(gap, gap[0]):
+        return [f"Every number is {abs(gap[0]):.4g} too {'large' if gap[0] > 0 else 'small'}."]
     if torch.allclose(got.flatten().sort()[0], expected.flatten().sort()[0]):
-        return ["The numbers are right, but they stand in other places."]
+        return ["The numbers are right, but in other places."]
     return []
 
 
-def stopped(error: Exception) -> list[str]:
+def _stopped(error: Exception) -> list[str]:
     """An exception, at the line of whoever wrote the attempt: two lines, without anything of installed code."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not installed(frame.filename)]
-    what = textwrap.shorten(f"{type(error).__name__}: {error}", 3 * WIDTH, placeholder=" …")
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
+    what = textwrap.shorten(f"{type(error).__name__}: {error}", 3 * _WIDTH, placeholder=" …")
     if not own:
         return [what]
     here = own[-1]
-    file = f"{Path(here.filename).name}, line" if os.path.exists(here.filename) else "line"
-    of = "" if os.path.exists(here.filename) else " of your cell"
-    return [f"{file} {here.lineno}{of}: {here.line}".rstrip(": "), what]
+    file = Path(here.filename)
+    line = f"{file.name}, line {here.lineno}" if file.exists() else f"line {here.lineno} of your cell"
+    return [f"{line}: {here.line}".rstrip(": "), what]
 
 
-def installed(filename: str) -> bool:
-    """Whether a file belongs to this package, to Python or to another package."""
-    places = [str(Path(__file__).parent), *(sysconfig.get_paths()[p] for p in ("stdlib", "purelib", "platlib"))]
-    return filename.startswith((*places, "<frozen", "<__"))
-
-
-def describe(value: Any) -> str:
+def _described(value: Any) -> str:
     """A tensor's shape, a module's name, anything else as it prints."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
 
 
-def listed(names: list[str], arguments: tuple) -> str:
+def _listed(names: list[str], arguments: tuple) -> str:
     """Arguments by name: tensors with their shape, modules with their class, all else as it prints."""
-    words = [
-        f"{name} {tuple(x.shape)}" if isinstance(x, Tensor) else f"{name} = {describe(x)}"
+    return ", ".join(
+        f"{name} {tuple(x.shape)}" if isinstance(x, Tensor) else f"{name} = {_described(x)}"
         for name, x in zip(names, arguments, strict=True)
-    ]
-    return ", ".join(words)
+    )
 
 
-def names_of(function: Callable, arguments: tuple) -> list[str]:
-    """What a function calls its arguments, one name for each."""
-    try:
-        names = list(inspect.signature(function).parameters)
-    except ValueError:  # written in C
-        names = []
-    return names[: len(arguments)] + [f"argument {i}" for i in range(len(names) + 1, len(arguments) + 1)]
+def _names(function: Callable, arguments: tuple) -> list[str]:
+    """What a function calls its arguments. Every reference spells them out."""
+    return list(inspect.signature(function).parameters)[: len(arguments)]
 
 
-def laid_out(lines: Sequence[str]) -> str:
-    """Lines under one another, the long ones broken, all but the first indented."""
-    indent = "  "
+def _wrapped(lines: list[str]) -> str:
+    """Lines under one another, long ones broken, all but the first indented."""
     broken = [
-        textwrap.fill(part, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        textwrap.fill(part, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
         for line in lines
         for part in line.splitlines()
     ]
-    return f"\n{indent}".join(broken)
+    return "\n  ".join(broken)

@@ -7,23 +7,23 @@ from pathlib import Path
 
 from vitbook.exercises.grading import NOT_ATTEMPTED, RIGHT
 
-ANSWERS = {RIGHT: "solved", NOT_ATTEMPTED: "not attempted", "not yet": "not yet"}
+_STATES = {RIGHT: "solved", NOT_ATTEMPTED: "not attempted", "not yet": "not yet"}
 
 
 def progress(notebook: str | PathLike) -> dict[str, str]:
-    """What the check cells of a notebook say, by exercise: "solved", "not yet", "not attempted" or "not run".
+    """The state of each exercise that a notebook checks: "solved", "not yet", "not attempted" or "not run".
 
-    The outputs are those stored in the file: save the notebook first. Raises ValueError for a file that is no notebook.
+    The outputs are those stored in the file: save the notebook first. Raises ValueError for a file that is not one.
     """
     try:
         cells = json.loads(Path(notebook).read_text(encoding="utf-8"))["cells"]
-        found = {}
+        states = {}
         for cell in (cell for cell in cells if cell["cell_type"] == "code"):
-            said = "".join("".join(output.get("text", "")) for output in cell["outputs"])
-            found |= {name: status(name, said) for name in checked("".join(cell["source"]))}
+            printed = "".join("".join(output.get("text", "")) for output in cell["outputs"])
+            states |= {name: _state(name, printed) for name in checked("".join(cell["source"]))}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError(f"{notebook} is no Jupyter notebook of format 4") from None
-    return found
+    return states
 
 
 def checked(source: str) -> list[str]:
@@ -36,7 +36,7 @@ def checked(source: str) -> list[str]:
     return [name.value for name in names if isinstance(name, ast.Constant)]
 
 
-def status(name: str, said: str) -> str:
+def _state(name: str, printed: str) -> str:
     """What the output of a check cell says of an exercise, the last time it says something."""
-    lines = [line.removeprefix(f"{name}: ") for line in said.splitlines() if line.startswith(f"{name}: ")]
-    return next((word for start, word in ANSWERS.items() if lines and lines[-1].startswith(start)), "not run")
+    lines = [line.removeprefix(f"{name}: ") for line in printed.splitlines() if line.startswith(f"{name}: ")]
+    return next((state for start, state in _STATES.items() if lines and lines[-1].startswith(start)), "not run")

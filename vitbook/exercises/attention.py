@@ -1,0 +1,82 @@
+"""The exercises of chapters/01_attention.ipynb."""
+
+import math
+
+import torch
+
+from vitbook import mistakes as wrong
+from vitbook.attention import attention, attention_scores
+from vitbook.exercises.grading import Exercise, combined
+from vitbook.exercises.inputs import normal, random_mask
+
+
+def _exponentials(scores, axes=-1):
+    return (scores - scores.amax(dim=axes, keepdim=True)).exp()
+
+
+weights = Exercise(
+    lambda scores: scores.softmax(dim=-1),
+    "subtract each row's maximum before the exponential, and divide by the sum over the keys, the last axis.",
+    # The large scores are whole, so that float32 holds them too.
+    lambda g: [(normal(g, 2, 3, 5),), ((1000 * normal(g, 4, 9)).round() + 5000 * torch.arange(4)[:, None],)],
+    level="easy",
+) | {
+    wrong.softmax_over_the_queries: lambda scores: scores.softmax(dim=-2),
+    wrong.softmax_over_the_first_axis: lambda scores: scores.softmax(dim=0),
+    "Your exponentials overflow: exp(1000) is ∞, and ∞/∞ is not a number. Subtract each row's maximum first.": (
+        lambda scores: scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+    ),
+    "You subtract one maximum from all rows, and a row far below it becomes 0/0. Each row needs its own.": (
+        lambda scores: (x := _exponentials(scores, ())) / x.sum(dim=-1, keepdim=True)
+    ),
+    "You divide by the sum of everything. Each row has its own: dim=-1, keepdim=True.": (
+        lambda scores: (x := _exponentials(scores)) / x.sum()
+    ),
+    "Your maximum and sum are those of everything. Each row has its own: dim=-1, keepdim=True.": (
+        lambda scores: (x := _exponentials(scores, ())) / x.sum()
+    ),
+    "Your exponentials are not divided by their sum.": _exponentials,
+}
+
+predict = Exercise(
+    2 / 5, "exponentiate the four scores first; e to the power of ln 2 is a round number.", level="easy"
+) | {
+    "That is how much the fourth key counts before the division by the sum.": 2.0,
+    "It would be so if all four scores were equal.": 1 / 4,
+    "That is what each of the other three keys gets.": 1 / 5,
+    "That is the score itself.": math.log(2),
+    "That divides the scores; they have to go through the exponential first.": 1.0,
+}
+
+masked = Exercise(
+    lambda q, k, v, mask: attention(q, k, v, mask)[0],
+    "divide by √d, hide with −∞ where the mask is False, softmax over the keys, multiply by v.",
+    lambda g: [
+        (normal(g, *batch, t, d), normal(g, *batch, s, d), normal(g, *batch, s, w), random_mask(g, t, s))
+        for *batch, t, s, d, w in ((3, 5, 4, 2), (4, 6, 9, 7), (2, 3, 5, 4, 6))
+    ],
+    gradients=True,
+    sizes=lambda q, k, v, mask: {"√D_h": q.shape[-1] ** 0.5},
+) | {
+    **combined(
+        lambda made, q, k, v, mask: made[0](q, k, v, mask)[0],
+        wrong.no_scale,
+        wrong.multiplied_by_the_scale,
+        wrong.scaled_after_the_softmax,
+        wrong.softmax_over_the_queries,
+        wrong.softmax_over_the_first_axis,
+        wrong.mask_says_where_not_to_look,
+        wrong.mask_added_as_zero_and_one,
+        wrong.masked_after_the_softmax,
+        at_once=1,
+    ),
+    "Your transpose of k reverses all axes, the batch among them. k.mT exchanges the last two.": (
+        lambda q, k, v, mask: (q @ k.T / q.shape[-1] ** 0.5).masked_fill(~mask, -math.inf).softmax(dim=-1) @ v
+    ),
+    "Your mask changes nothing.": lambda q, k, v, mask: attention(q, k, v)[0],
+    "You divide by d instead of its root.": lambda q, k, v, mask: attention(q / q.shape[-1] ** 0.5, k, v, mask)[0],
+    "You return the weights; multiply them by v.": lambda q, k, v, mask: attention(q, k, v, mask)[1],
+    "You hide with a score of 0, which is as good as any other. −∞ hides.": (
+        lambda q, k, v, mask: attention_scores(q, k).masked_fill(~mask, 0.0).softmax(dim=-1) @ v
+    ),
+}
