@@ -1,28 +1,33 @@
 """Every exercise passes its reference, knows its mistakes one from another, and leaves random numbers alone."""
 
-import random
 import re
+import subprocess
+import sys
 
 import notebook_lint as lint
 import numpy as np
 import pytest
 import torch
 
-from vitbook.exercises import EXERCISES, check
-from vitbook.exercises.inputs import random_mask as some_mask
-from vitbook.exercises.inputs import random_order as some_order
-from vitbook.exercises.grading import KINDS, LEVELS, NOT_ATTEMPTED, RIGHT, Wrong, parts
-from vitbook.exercises.grading import explanation as told
+import vitbook.exercises
+from vitbook.exercises import EXERCISES, check, diagnose
+from vitbook.exercises.grading import KINDS, LEVELS, NOT_ATTEMPTED, RIGHT, explanation, parts
+from vitbook.exercises.inputs import random_mask, random_order
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
 NUMBERS = [name for name in EXERCISES if name not in FUNCTIONS]
 MISTAKES = [(name, mistake) for name, exercise in EXERCISES.items() for mistake in exercise.mistakes]
 
 
-def said(capsys, name: str, attempt) -> str:
+@pytest.fixture
+def answer(capsys):
     """What the check cell prints, in one line."""
-    check(name, attempt)
-    return " ".join(capsys.readouterr().out.split())
+
+    def printed(name: str, attempt) -> str:
+        check(name, attempt)
+        return " ".join(capsys.readouterr().out.split())
+
+    return printed
 
 
 def without_numbers(text: str) -> str:
@@ -38,29 +43,19 @@ def label(value) -> str:
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_every_reference_passes_its_own_check(capsys, name):
-    assert said(capsys, name, EXERCISES[name].reference) == f"{name}: {RIGHT}"
+def test_every_reference_passes_its_own_check(answer, name):
+    assert answer(name, EXERCISES[name].reference) == f"{name}: {RIGHT}"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_float32_passes(capsys, name):
-    """The reference, calculated and given back in single precision."""
-
-    def in_float32(*arguments):
-        single = [x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in arguments]
-        single = [x.float() if isinstance(x, torch.nn.Module) else x for x in single]
-        return EXERCISES[name].reference(*single)
-
-    assert said(capsys, name, in_float32) == f"{name}: {RIGHT}"
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_another_layout_in_memory_passes(capsys, name):
-    def other_strides(*arguments):
-        result = torch.as_tensor(EXERCISES[name].reference(*arguments))
+def test_float32_and_another_layout_in_memory_pass(answer, name):
+    def other(*arguments):
+        single = [x.float() if isinstance(x, torch.nn.Module) else x for x in arguments]
+        single = [x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in single]
+        result = torch.as_tensor(EXERCISES[name].reference(*single))
         return result.mT.clone().mT if result.ndim > 1 else result
 
-    assert said(capsys, name, other_strides) == f"{name}: {RIGHT}"
+    assert answer(name, other) == f"{name}: {RIGHT}"
 
 
 # Wrong
@@ -68,30 +63,73 @@ def test_another_layout_in_memory_passes(capsys, name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("how", [lambda y: y + 1e-3, lambda y: 1.37 * y + 0.21, torch.rand_like])
-def test_a_wrong_answer_that_is_no_known_mistake_is_refused_and_called_none(capsys, name, how):
-    def unrelated(*arguments):
-        return how(torch.as_tensor(EXERCISES[name].reference(*arguments)).double())
-
-    answer = said(capsys, name, unrelated)
-    assert answer.startswith(f"{name}: not yet. expected ") and answer.endswith(f"Hint: {EXERCISES[name].hint}")
-    assert "It looks like" not in answer and "mistake" not in answer.removeprefix(name)
+def test_a_wrong_answer_that_is_no_known_mistake_is_refused_and_called_none(answer, name, how):
+    printed = answer(name, lambda *arguments: how(torch.as_tensor(EXERCISES[name].reference(*arguments)).double()))
+    assert printed.startswith(f"{name}: not yet. expected ") and printed.endswith(f"Hint: {EXERCISES[name].hint}")
+    assert "It looks like" not in printed and "mistake" not in printed.removeprefix(name)
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_a_wrong_number_that_is_no_known_mistake_is_refused(capsys, name):
-    exercise = EXERCISES[name]
-    assert said(capsys, name, exercise.reference * 1.01).endswith(f"is too large. Hint: {exercise.hint}")
+def test_a_wrong_number_that_is_no_known_mistake_is_refused(answer, name):
+    assert answer(name, EXERCISES[name].reference * 1.01).endswith(f"is too large. Hint: {EXERCISES[name].hint}")
 
 
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES, ids=label)
-def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(capsys, name: str, mistake: Wrong):
-    exercise = EXERCISES[name]
+def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(answer, name, mistake):
+    mistakes = EXERCISES[name].mistakes
     for _ in range(2):  # on other numbers each time
-        answer = without_numbers(said(capsys, name, exercise.mistakes[mistake]))
-        assert answer.startswith(f"{name}: not yet")
-        known = {part for other in exercise.mistakes for part in parts(other)}
-        named = {part for part in known if without_numbers(told(part)) in answer}
-        assert named == set(parts(mistake)) or "Each of these mistakes would give just the same" in answer
+        printed = without_numbers(answer(name, mistakes[mistake]))
+        assert printed.startswith(f"{name}: not yet")
+        known = {part for other in mistakes for part in parts(other)}
+        named = {part for part in known if without_numbers(explanation(part)) in printed}
+        assert named == set(parts(mistake)) or "Each of these mistakes would give exactly these numbers" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "attempt"),
+    [
+        ("data.share", EXERCISES["data.share"].mistakes["You round down; take round(share · count)."]),
+        ("data.share", EXERCISES["data.share"].mistakes["You round up; take round(share · count)."]),
+        ("mistakes.order", lambda block, x, order: (block(x[:, order]) - block(x)[:, order]).max()),
+        ("mistakes.order", lambda block, x, order: (block(x)[:, order] - block(x[:, order])).max()),
+        ("mistakes.order", lambda block, x, order: (block(x[:, order]) - block(x)[:, order]).min().abs()),
+    ],
+)
+def test_what_a_lucky_draw_would_let_pass_is_refused_in_every_draw(answer, name, attempt):
+    assert all(answer(name, attempt).startswith(f"{name}: not yet") for _ in range(20))
+
+
+def test_streaming_needs_a_running_maximum(answer):
+    def attend(q, k, v, size, largest):
+        total, blend, m = 0.0, 0.0, q.new_full((len(q), 1), -torch.inf)
+        for keys, values in zip(k.split(size), v.split(size), strict=True):
+            scores = q @ keys.T / q.shape[1] ** 0.5
+            new = largest(m, scores.max(dim=1, keepdim=True).values)
+            weights, factor, m = (scores - new).exp(), (m - new).exp(), new
+            total, blend = factor * total + weights.sum(dim=1, keepdim=True), factor * blend + weights @ values
+        return blend / total
+
+    assert answer("speed.streaming", lambda *given: attend(*given, torch.maximum)) == f"speed.streaming: {RIGHT}"
+    assert "of its own" not in answer("speed.streaming", lambda *given: attend(*given, lambda old, new: new))
+    for largest in (lambda old, new: torch.zeros_like(new), lambda old, new: new):
+        assert "not yet" in answer("speed.streaming", lambda *given, f=largest: attend(*given, f))
+
+
+@pytest.mark.parametrize("rounded", [8.6, 8.64, 8.636, 8.6364])
+def test_a_ratio_that_is_asked_for_exactly_may_not_be_rounded(answer, rounded):
+    assert answer("patches.ratio", rounded).startswith("patches.ratio: not yet")
+
+
+def test_an_axis_that_is_expanded_wrongly_is_not_called_unexpanded(answer):
+    def equation_1(x_p, E, x_class, E_pos):
+        x = x_p @ E
+        return torch.cat([x_class.expand(-1, len(x), -1), x], dim=1) + E_pos
+
+    printed = answer("embedding.equation_1", equation_1)
+    assert "axis 0 of the class token has to be expanded to the number of images" in printed
+
+
+# Inputs
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -108,41 +146,37 @@ def test_inputs_are_fresh_float64_of_different_sizes(name):
 
 
 @pytest.mark.parametrize("length", [3, 6, 7, 8])
-def test_some_order_moves_every_token_and_does_not_undo_itself(length):
+def test_a_random_order_moves_every_token_and_is_not_its_own_inverse(length):
     places = torch.arange(length)
     for seed in range(100):
-        order = some_order(torch.Generator().manual_seed(seed), length)
+        order = random_order(torch.Generator().manual_seed(seed), length)
         assert torch.equal(order.sort().values, places)
         assert not (order == places).any() and not (order[order] == places).any()
 
 
-def test_some_mask_shows_and_hides_something_in_every_row_and_column():
+def test_a_random_mask_shows_and_hides_something_in_every_row_and_column():
     for seed in range(20):
-        mask = some_mask(torch.Generator().manual_seed(seed), 3 + seed % 2, 4 + seed % 3)
+        mask = random_mask(torch.Generator().manual_seed(seed), 3 + seed % 2, 4 + seed % 3)
         for rows in (mask, mask.T):
             assert rows.any(dim=1).all() and not rows.all(dim=1).any()
+
+
+def test_global_random_numbers_stay_where_they_were():
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()
+    for name, exercise in EXERCISES.items():
+        check(name, exercise.reference)
+    assert torch.equal(torch.get_rng_state(), before[0]) and np.random.get_state()[1].tolist() == before[1]
 
 
 # The list
 
 
-def chapters() -> dict[str, list[str]]:
-    """The exercises of each chapter, in the order of the list."""
-    found: dict[str, list[str]] = {}
+def test_each_chapter_has_three_or_more_exercises_from_easy_to_hard_in_the_order_of_the_book():
+    chapters: dict[str, list[str]] = {}
     for name in EXERCISES:
-        found.setdefault(name.split(".")[0], []).append(name)
-    return found
-
-
-def test_every_exercise_belongs_to_a_chapter_and_is_checked_there():
-    pages = {path.stem[3:]: path.read_text(encoding="utf-8") for path in lint.chapter_paths()}
-    for chapter, names in chapters().items():
-        assert chapter in pages, f"there is no chapters/NN_{chapter}.ipynb"
-        assert all(f'check(\\"{name}\\",' in pages[chapter] for name in names)
-
-
-def test_there_are_three_a_chapter_graded_from_easy_to_hard():
-    for names in chapters().values():
+        chapters.setdefault(name.split(".")[0], []).append(name)
+    assert list(chapters) == [path.stem[3:] for path in lint.chapter_paths()]
+    for names in chapters.values():
         levels = [LEVELS.index(EXERCISES[name].level) for name in names]
         assert len(names) >= 3 and levels == sorted(levels), names
 
@@ -153,28 +187,42 @@ def test_every_kind_and_level_occurs():
     assert all((EXERCISES[name].kind == "predict") == (name in NUMBERS) for name in EXERCISES)
 
 
+def test_a_file_is_all_that_a_new_chapter_adds(tmp_path, monkeypatch, answer):
+    (tmp_path / "newer.py").write_text(
+        "from vitbook.exercises.grading import Exercise\nseven = Exercise(7, 'three and four.')\n"
+    )
+    monkeypatch.setattr(vitbook.exercises, "__path__", [*vitbook.exercises.__path__, str(tmp_path)])
+    assert answer("newer.seven", 7) == f"newer.seven: {RIGHT}"
+    monkeypatch.delitem(sys.modules, "vitbook.exercises.newer")
+
+
+def test_a_check_imports_the_exercises_of_its_chapter_alone():
+    run = "import sys; from vitbook.exercises import check; check('attention.predict', None); print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True).stdout.split()
+    files = {name.rpartition(".")[2] for name in modules if name.startswith("vitbook.exercises.")}
+    assert files == {"attention", "grading", "inputs"}
+
+
 # The check cell
 
 
-def test_an_unknown_name_is_said_with_those_there_are():
-    with pytest.raises(ValueError, match="unknown exercise 'attention.wieghts', did you mean 'attention.weights'"):
+@pytest.mark.door
+@pytest.mark.parametrize("name", ["attention.wieghts", "attention", "inputs.normal", "os.path", "", None, 3])
+def test_an_unknown_name_is_said_with_those_there_are(name):
+    with pytest.raises(ValueError, match=f"unknown exercise {name!r}.* There are attention.weights, "):
+        check(name, 1)
+
+
+def test_a_near_name_is_offered():
+    with pytest.raises(ValueError, match="did you mean 'attention.weights'"):
         check("attention.wieghts", 1)
 
 
-def test_the_check_says_the_exercise_and_the_verdict(capsys):
-    check("attention.predict", None)
+def test_the_check_prints_the_exercise_and_the_verdict(capsys):
     check("attention.weights", ...)
     check("attention.predict", 0.4)
-    assert capsys.readouterr().out.splitlines() == [
-        f"attention.predict: {NOT_ATTEMPTED}",
-        f"attention.weights: {NOT_ATTEMPTED}",
-        f"attention.predict: {RIGHT}",
-    ]
+    assert capsys.readouterr().out == f"attention.weights: {NOT_ATTEMPTED}\nattention.predict: {RIGHT}\n"
 
 
-def test_global_random_numbers_stay_where_they_were():
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
-    for name, exercise in EXERCISES.items():
-        check(name, exercise.reference)
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
+def test_diagnose_is_imported_from_here_too():
+    assert diagnose is sys.modules["vitbook.diagnosis"].diagnose
