@@ -11,7 +11,7 @@ import pytest
 
 from vitbook.exercises import EXERCISES
 from vitbook.exercises.grading import NOT_ATTEMPTED, RIGHT
-from vitbook.exercises.progress import checked
+from vitbook.exercises.progress import checked, progress
 
 SOLUTION = re.compile(r"<summary>[^<]*Solution[^<]*</summary>(.*?)</details>", re.S)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
@@ -32,7 +32,7 @@ class Printed:
 def exercises_of(path: Path) -> list[Printed]:
     """Every check cell of a chapter, with the stub before it and the solution after it."""
     cells = lint.load(path).cells
-    found = []
+    printed = []
     for i, cell in enumerate(cells):
         if cell.cell_type != "code" or not (names := checked(cell.source)):
             continue
@@ -40,8 +40,8 @@ def exercises_of(path: Path) -> list[Printed]:
         below = "\n".join(c.source for c in cells[i + 1 : i + 3] if c.cell_type == "markdown")
         solution = "".join(block for text in SOLUTION.findall(below)[:1] for block in PYTHON.findall(text))
         output = "".join(part.get("text", "") for part in cell.outputs)
-        found.append(Printed(names[0], path, stub, cell.source, output, solution))
-    return found
+        printed.append(Printed(names[0], path, stub, cell.source, output, solution))
+    return printed
 
 
 PRINTED = [exercise for path in lint.chapter_paths() for exercise in exercises_of(path)]
@@ -77,8 +77,12 @@ def answer(exercise: Printed, attempt: str, capsys) -> str:
     return capsys.readouterr().out
 
 
-def test_every_exercise_is_in_one_chapter():
-    assert sorted(exercise.name for exercise in PRINTED) == sorted(EXERCISES)
+def test_every_exercise_is_in_its_chapter_and_nothing_is_attempted_there():
+    states = [progress(path) for path in lint.chapter_paths()]
+    assert [
+        (path.stem[3:], name) for path, names in zip(lint.chapter_paths(), states, strict=True) for name in names
+    ] == [(name.partition(".")[0], name) for name in EXERCISES]
+    assert {state for names in states for state in names.values()} == {"not attempted"}
 
 
 @every_exercise

@@ -29,12 +29,8 @@ weights = Exercise(
     "You subtract one maximum from all rows, and a row far below it becomes 0/0. Each row needs its own.": (
         lambda scores: (x := _exponentials(scores, ())) / x.sum(dim=-1, keepdim=True)
     ),
-    "You divide by the sum of everything. Each row has its own: dim=-1, keepdim=True.": (
-        lambda scores: (x := _exponentials(scores)) / x.sum()
-    ),
-    "Your maximum and sum are those of everything. Each row has its own: dim=-1, keepdim=True.": (
-        lambda scores: (x := _exponentials(scores, ())) / x.sum()
-    ),
+    "You divide by one sum, not by each row's: dim=-1, keepdim=True.": lambda s: (x := _exponentials(s)) / x.sum(),
+    "Your maximum and sum are not each row's: dim=-1, keepdim=True.": lambda s: (x := _exponentials(s, ())) / x.sum(),
     "Your exponentials are not divided by their sum.": _exponentials,
 }
 

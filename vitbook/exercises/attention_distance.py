@@ -21,9 +21,7 @@ distance = Exercise(
         for b, h, rows, columns, patch_size in ((2, 3, 2, 3, 4), (1, 2, 3, 4, 16), (3, 4, 4, 2, 5))
     ],
 ) | {
-    "Your distances are in patches: multiply by the patch's side.": (
-        lambda weights, rows, columns, patch_size: distance.reference(weights, rows, columns, 1)
-    ),
+    "Your distances are in patches: multiply by the patch's side.": lambda w, r, c, p: distance.reference(w, r, c, 1),
     "Your rows no longer sum to 1 once the class token is left out.": lambda weights, rows, columns, patch_size: (
         (weights[..., 1:, 1:] * patch_distances((rows, columns), patch_size).to(weights)).sum(-1).mean(dim=(0, 2))
     ),
@@ -50,8 +48,6 @@ lens = Exercise(
         for *shape, d, k in ((3, 2, 5, 12, 4), (4, 1, 6, 8, 5))
     ],
 ) | {
-    "Your tokens go to the head without the last LayerNorm.": (
-        lambda z, norm, head, k: lens.reference(z, nn.Identity(), head, k)
-    ),
+    "Your tokens miss the last LayerNorm before the head.": lambda z, _, *rest: lens.reference(z, nn.Identity(), *rest),
     "Those are logits, not probabilities.": lambda z, norm, head, k: head(norm(z[:, :, 1:]))[..., k],
 }

@@ -34,7 +34,5 @@ lengths = Exercise(
     ],
 ) | {
     "Those are the weights alone.": lambda weights, values, w_o: weights,
-    "You measure the values before W_O; measure what W_O makes of them.": (
-        lambda weights, values, w_o: weights * values.norm(dim=-1)[:, :, None]
-    ),
+    "You measure the values before W_O, not what it makes of them.": lambda w, v, w_o: w * v.norm(dim=-1)[:, :, None],
 }

@@ -35,9 +35,7 @@ soft = Exercise(
 ) | {
     "τ² is missing before the divergence.": lambda *given: _weakened(given[-2] ** 2, *given),
     "Your λ and 1 − λ are exchanged.": lambda *given: soft_distillation_loss(*given[:-1], 1 - given[-1]),
-    "Your divergence is a mean over all numbers, classes too. Sum over the classes.": (
-        lambda *given: _weakened(given[0].shape[-1], *given)
-    ),
+    "Your divergence is a mean over the classes too; sum over them.": lambda *x: _weakened(x[0].shape[-1], *x),
 }
 
 token = Exercise(
@@ -45,9 +43,7 @@ token = Exercise(
     "each head has one target alone, each target has weight ½, and the teacher's is a class.",
     lambda g: [(normal(g, b, k), *_student_and_teacher(g, b, k)) for b, k in ((4, 3), (5, 7))],
 ) | {
-    "You exchange the two heads. The label is the class head's.": (
-        lambda first, second, *targets: token_distillation_loss(second, first, *targets)
-    ),
+    "You exchange the two heads. The label is the class head's.": lambda a, b, *t: token_distillation_loss(b, a, *t),
     "Each of the two losses has weight ½.": lambda *given: 2 * token_distillation_loss(*given),
 }
 
@@ -58,8 +54,6 @@ gradient = Exercise(
     "(1 − λ) times softmax minus one-hot, plus λτ times softmax minus softmax at temperature τ, all divided by B.",
     lambda g: [(*_student_and_teacher(g, b, k), tau, w) for b, k, tau, w in ((3, 4, 2.0, 0.3), (5, 2, 0.7, 0.6))],
 ) | {
-    "Your gradient is that of the sum over images, not of their mean.": (
-        lambda logits, *given: len(logits) * gradient.reference(logits, *given)
-    ),
+    "Your gradient is of the sum over images, not of their mean.": lambda z, *t: len(z) * gradient.reference(z, *t),
     "Your sign is reversed.": lambda *given: -gradient.reference(*given),
 }

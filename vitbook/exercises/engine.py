@@ -17,13 +17,9 @@ ema = Exercise(
     lambda g: [(normal(g, n), normal(g, t, n), beta) for n, t, beta in ((3, 1, 0.9), (5, 4, 0.5), (2, 7, 0.99))],
     level="easy",
 ) | {
-    "Your mean gives beta to the new weights. It belongs to the mean so far.": (
-        lambda start, weights, beta: ema.reference(start, weights, 1 - beta)
-    ),
+    "Your mean gives beta to the new weights; beta belongs to the mean.": lambda m, w, b: ema.reference(m, w, 1 - b),
     "That is the mean of the weights, each counting as much as any other.": lambda _, weights, beta: weights.mean(0),
-    "Your mean begins at zero. It begins at the weights before the first step.": (
-        lambda start, weights, beta: ema.reference(0 * start, weights, beta)
-    ),
+    "Your mean begins at zero, not at the weights before the first step.": lambda m, w, b: ema.reference(0 * m, w, b),
 }
 
 patience = Exercise(
@@ -35,9 +31,7 @@ patience = Exercise(
     # Four values, so that some accuracies are equal.
     lambda g: [(torch.randint(4, (n,), generator=g).double() / 4, 1 + n % 4) for n in range(9, 40)],
 ) | {
-    "You take an equal accuracy for a better one.": (
-        lambda accuracies, p: patience.reference(accuracies + 1e-6 * torch.arange(len(accuracies)), p)
-    ),
+    "You take an equal accuracy for a better one.": lambda a, p: patience.reference(a + 1e-6 * torch.arange(len(a)), p),
     "You wait one epoch too long.": lambda accuracies, p: patience.reference(accuracies, p + 1),
     "You name the best epoch, not the last.": lambda accuracies, p: 1 + int(accuracies.argmax()),
 }

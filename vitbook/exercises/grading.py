@@ -36,7 +36,7 @@ _CUT = "Something cuts the graph: .detach(), .data, .item(), torch.no_grad(), to
 _PLACES = (sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
 _INSTALLED = (str(Path(__file__).parents[1]), *_PLACES, "<frozen", "<__")  # files of this package, of Python and others
 
-Wrong = Callable | str | tuple[Callable | str, ...]
+Mistake = Callable | str  # a variant defined in `vitbook.mistakes`, or a sentence for what can go wrong only here
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,8 @@ class Exercise:
     gradients: whether those of tensors and parameters among the arguments are compared too.
     level: one of `LEVELS`; kind: one of `KINDS`, by default "predict" for a number and "write" for a function.
     sizes: the values of symbols for a list of arguments, which are added to what is printed about a mistake.
-    mistakes: what an attempt does that makes a known mistake, or the number that it finds. The key is a variant defined
-    in `vitbook.mistakes`, a sentence for what can go wrong only here, or a tuple of several of these made at once.
-    `Exercise(…) | {mistake: attempt, …}` adds them.
+    mistakes: for known mistakes, a tuple of those made at once, what such an attempt does, or the number that it finds.
+    `Exercise(…) | {mistake: attempt, …}` adds them; a single mistake may stand there without a tuple.
     """
 
     reference: Callable | float
@@ -62,30 +61,25 @@ class Exercise:
     level: str = "medium"
     kind: str = ""
     sizes: Callable[..., Mapping[str, float]] = lambda *arguments: {}
-    mistakes: Mapping[Wrong, Callable | float] = field(default_factory=dict)
+    mistakes: Mapping[tuple[Mistake, ...], Callable | float] = field(default_factory=dict)
 
     def __post_init__(self):
         if not self.kind:
             object.__setattr__(self, "kind", "write" if callable(self.reference) else "predict")
 
-    def __or__(self, mistakes: Mapping[Wrong, Callable | float]) -> "Exercise":
-        return replace(self, mistakes={**self.mistakes, **mistakes})
+    def __or__(self, mistakes: Mapping[Mistake | tuple[Mistake, ...], Callable | float]) -> "Exercise":
+        more = {made if isinstance(made, tuple) else (made,): attempt for made, attempt in mistakes.items()}
+        return replace(self, mistakes={**self.mistakes, **more})
 
 
-def combined(attempt: Callable, *mistakes: Callable | str, at_once: int | None = None) -> dict[Wrong, Callable]:
-    """An attempt for each choice of one to `at_once` of the mistakes, by default of all. attempt: (chosen, *arguments)
-    → its result."""
+def combined(attempt: Callable, *mistakes: Mistake, at_once: int | None = None) -> dict[tuple, Callable]:
+    """An attempt for each choice of one to `at_once` (all) of the mistakes. attempt: (those made, *arguments) → result."""
     counts = range(1, (at_once or len(mistakes)) + 1)
     choices = itertools.chain.from_iterable(itertools.combinations(mistakes, count) for count in counts)
-    return {chosen: partial(attempt, chosen) for chosen in choices}
+    return {made: partial(attempt, made) for made in choices}
 
 
-def parts(wrong: Wrong) -> tuple[Callable | str, ...]:
-    """The single mistakes in a key of `Exercise.mistakes`."""
-    return wrong if isinstance(wrong, tuple) else (wrong,)
-
-
-def explanation(mistake: Callable | str) -> str:
+def explanation(mistake: Mistake) -> str:
     """A sentence as it stands; a variant of `vitbook.mistakes` by its title and cause."""
     if isinstance(mistake, str):
         return mistake
@@ -144,7 +138,7 @@ def _judge_number(exercise: Exercise, attempt: Any) -> str:
     if equals(exercise.reference):
         return RIGHT
     direction = "too small" if got < exercise.reference else "too large" if got > exercise.reference else "not a number"
-    named = [sentence for sentence, number in exercise.mistakes.items() if equals(number)]
+    named = [sentence for sentences, number in exercise.mistakes.items() if equals(number) for sentence in sentences]
     return _wrapped([f"not yet: {got:,.10g} is {direction}.", *named, f"Hint: {exercise.hint}"])
 
 
@@ -249,13 +243,13 @@ def _is_complex(value: Any) -> bool:
     return "complex" in str(getattr(value, "dtype", ""))
 
 
-def _suspects(mistakes: Mapping[Wrong, Callable], cases: list[tuple], got: list, tolerance: float) -> list[Wrong]:
+def _suspects(mistakes: Mapping[tuple, Callable], cases: list[tuple], got: list, tolerance: float) -> list[tuple]:
     """The mistakes that give on every input what the attempt gave."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a wrong variant may well do what torch advises against
         return [
-            wrong
-            for wrong, variant in mistakes.items()
+            made
+            for made, variant in mistakes.items()
             if all(_same(y, _result(variant, x), tolerance) for x, y in zip(cases, got, strict=True))
         ]
 
@@ -263,27 +257,26 @@ def _suspects(mistakes: Mapping[Wrong, Callable], cases: list[tuple], got: list,
 # Words
 
 
-def _naming(suspects: list[Wrong], sizes: Mapping[str, float]) -> list[str]:
+def _naming(suspects: list[tuple[Mistake, ...]], sizes: Mapping[str, float]) -> list[str]:
     """Which mistakes the attempt shows, with the numbers of the case at hand."""
-    if not suspects:
-        return []
     if len(suspects) > 1:
         lines = ["Each of these mistakes would give exactly these numbers:"]
-        lines += [f"- {' '.join(map(explanation, parts(suspect)))}" for suspect in suspects]
-    elif len(made := parts(suspects[0])) > 1:
-        lines = [f"{len(made)} mistakes at once:", *(f"- {explanation(part)}" for part in made)]
+        lines += [f"- {' '.join(map(explanation, made))}" for made in suspects]
     else:
-        lines = [f"{'' if isinstance(made[0], str) else 'It looks like '}{explanation(made[0])}"]
+        made = suspects[0] if suspects else ()
+        lines = [f"{'' if isinstance(mistake, str) else 'It looks like '}{explanation(mistake)}" for mistake in made]
+        if len(made) > 1:
+            lines = [f"{len(made)} mistakes at once:", *(f"- {explanation(mistake)}" for mistake in made)]
     for symbol, value in sizes.items():  # "√D_h = 2", once a line
         known = re.compile(rf"(?<![\w√]){re.escape(symbol)}(?![\w²])")
         lines = [known.sub(f"{symbol} = {value:.3g}", line, count=1) for line in lines]
     return lines
 
 
-def _references(suspects: list[Wrong]) -> list[str]:
+def _references(suspects: list[tuple[Mistake, ...]]) -> list[str]:
     """Where the named mistakes are explained, each place once."""
-    made = [part for suspect in suspects for part in parts(suspect) if not isinstance(part, str)]
-    return list(dict.fromkeys(f"Read chapters/{MISTAKES[wrong.__name__].where}" for wrong in made))
+    variants = [mistake for made in suspects for mistake in made if not isinstance(mistake, str)]
+    return list(dict.fromkeys(f"Read chapters/{MISTAKES[variant.__name__].where}" for variant in variants))
 
 
 def _difference(got: Any, expected: Any) -> list[str]:

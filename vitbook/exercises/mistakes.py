@@ -38,12 +38,10 @@ order = Exercise(
     "permute, then the block; the block, then permute; the largest absolute difference of the two.",
     _blocks,
 ) | {
-    "You permute what goes in, and leave what comes out of the other call as it is.": (
-        lambda block, x, order: (block(x[:, order]) - block(x)).abs().max()
+    "You permute what goes in, and not what comes out of the other call.": lambda f, x, i: (
+        (f(x[:, i]) - f(x)).abs().max()
     ),
-    "You undo the order by the order itself. Its inverse is order.argsort().": (
-        lambda block, x, order: (block(x[:, order])[:, order] - block(x)).abs().max()
-    ),
+    "You undo the order by itself, not by order.argsort().": lambda f, x, i: (f(x[:, i])[:, i] - f(x)).abs().max(),
     "You take the mean of the differences instead of the largest.": lambda *given: _difference(*given).abs().mean(),
     "You take no absolute values: the largest difference may be negative.": lambda *given: _difference(*given).max(),
 }

@@ -41,13 +41,7 @@ qkv_order = Exercise(
     level="hard",
 ) | {
     "Your rows are where they were.": lambda weight, num_heads: weight,
-    "You go the wrong way. Theirs is (head, which of the three, column), and you take it for ours.": (
-        _reordered("(three h d) D -> (h three d) D")
-    ),
-    "You take theirs for (head, column, which of the three). The three stand in the middle.": (
-        _reordered("(h d three) D -> (three h d) D")
-    ),
-    "Your rows end up as (which of the three, column, head). Ours are (which of the three, head, column).": (
-        _reordered("(h three d) D -> (three d h) D")
-    ),
+    "You go the wrong way: (head, which of the three, column) is theirs.": _reordered("(three h d) D -> (h three d) D"),
+    "The three stand in the middle, and you take them for the last axis.": _reordered("(h d three) D -> (three h d) D"),
+    "Your rows end as (three, column, head); exchange the last two.": _reordered("(h three d) D -> (three d h) D"),
 }

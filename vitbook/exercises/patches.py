@@ -19,9 +19,7 @@ patchify = Exercise(
 ) | {
     wrong.view_without_permute: wrong.view_without_permute,
     wrong.channels_last_in_a_patch: wrong.channels_last_in_a_patch,
-    "Your patches run down the columns of the grid. Count them along the rows.": (
-        _rearranged("b c (h p) (w q) -> b (w h) (c p q)")
-    ),
+    "Your patches run down the grid; count them along its rows.": _rearranged("b c (h p) (w q) -> b (w h) (c p q)"),
     "Pixel rows and columns are exchanged in your patches.": _rearranged("b c (h p) (w q) -> b (h w) (c q p)"),
     "You exchange no axes: reshape into six, permute, then join.": _rearranged("b c (h p) (w q) -> b c h p w q"),
 }
@@ -44,9 +42,7 @@ kernel = Exercise(
     lambda g: [(normal(g, 5, 48), 4), (normal(g, 4, 18), 3), (normal(g, 3, 8), 2)],
     level="hard",
 ) | {
-    "You cut the columns into (c p q). Theirs are (p q c); then the channel may move.": (
-        _rearranged("D (c p q) -> D c p q")
-    ),
+    "You cut the columns into (c p q). They are (p q c); then the channel moves.": _rearranged("D (c p q) -> D c p q"),
     "Pixel rows and columns are exchanged.": _rearranged("D (p q c) -> D c q p"),
     "The channel is the last axis. A convolution's weight is (D, C, P, P).": _rearranged("D (p q c) -> D p q c"),
 }

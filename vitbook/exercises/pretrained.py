@@ -36,7 +36,5 @@ fold = Exercise(
     ],
 ) | {
     "You add what has to be subtracted.": lambda weight, bias, mean, std: fold.reference(weight, bias, -mean, std),
-    "You do not divide by the standard deviation.": (
-        lambda weight, bias, mean, std: fold.reference(weight, bias, mean, 1.0)
-    ),
+    "You do not divide by the standard deviation.": lambda w, b, mean, std: fold.reference(w, b, mean, 1.0),
 }

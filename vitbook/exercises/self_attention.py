@@ -22,18 +22,14 @@ by_hand = Exercise(
         wrong.softmax_over_the_first_axis,
         at_once=1,
     ),
-    wrong.ScaledByTheWholeWidth: lambda x, w_q, w_k, w_v: (
-        (x @ w_q @ (x @ w_k).mT / x.shape[-1] ** 0.5).softmax(dim=-1) @ (x @ w_v)
-    ),
+    wrong.ScaledByTheWholeWidth: lambda x, q, k, v: (x @ q @ (x @ k).mT / x.shape[-1] ** 0.5).softmax(-1) @ (x @ v),
     "Your transpose of the keys reverses all axes, the batch among them. .mT exchanges the last two.": (
         lambda x, w_q, w_k, w_v: (x @ w_q @ (x @ w_k).T / w_q.shape[-1] ** 0.5).softmax(dim=-1) @ (x @ w_v)
     ),
-    "Your queries and keys are exchanged: Q Kᵀ has a row for each query.": (
-        lambda x, w_q, w_k, w_v: by_hand.reference(x, w_k, w_q, w_v)
+    "Your queries and keys are exchanged: Q Kᵀ has a row for each query.": lambda x, q, k, v: by_hand.reference(
+        x, k, q, v
     ),
-    "Your values are the tokens themselves: multiply x by W_V.": (
-        lambda x, w_q, w_k, w_v: attention(x @ w_q, x @ w_k, x)[0]
-    ),
+    "Your values are the tokens themselves: multiply x by W_V.": lambda x, q, k, v: attention(x @ q, x @ k, x)[0],
 }
 
 count = Exercise(3 * (192 * 64 + 64), "three linear maps from 192 to 64, each a matrix and a bias.", level="easy") | {
@@ -55,7 +51,5 @@ product = Exercise(
     wrong.multiplied_by_the_scale: lambda w_q, w_k: w_q @ w_k.T * w_q.shape[-1] ** 0.5,
     wrong.ScaledByTheWholeWidth: lambda w_q, w_k: w_q @ w_k.T / w_q.shape[0] ** 0.5,
     "Your matrices are exchanged: M = W_Q W_Kᵀ/√D_h, and this is Mᵀ.": lambda w_q, w_k: product.reference(w_k, w_q),
-    "Your product is W_Qᵀ W_K. In X W_Q (X W_K)ᵀ it is W_K that ends up transposed.": (
-        lambda w_q, w_k: w_q.T @ w_k / w_q.shape[-1] ** 0.5
-    ),
+    "Your product is W_Qᵀ W_K. In X W_Q (X W_K)ᵀ, W_K is transposed.": lambda q, k: q.T @ k / q.shape[-1] ** 0.5,
 }

@@ -65,9 +65,7 @@ streaming = Exercise(
     "Your softmax ends with each stretch of keys. It has to run over all of them.": (
         lambda q, k, v, size: sum(attention(q, *part)[0] for part in zip(k.split(size), v.split(size), strict=True))
     ),
-    "You leave out what is before the last stretch of keys.": (
-        lambda q, k, v, size: attention(q, k.split(size)[-1], v.split(size)[-1])[0]
-    ),
+    "You use the last stretch of keys alone.": lambda q, k, v, n: attention(q, k.split(n)[-1], v.split(n)[-1])[0],
     "Your scores are not divided by √d.": lambda q, k, v, size: attention_weights(q @ k.mT) @ v,
     "Your exponentials overflow: subtract the largest score so far.": lambda q, k, v, size: (
         (weights := (q @ k.mT / q.shape[-1] ** 0.5).exp()) @ v / weights.sum(dim=-1, keepdim=True)

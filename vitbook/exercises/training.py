@@ -30,9 +30,7 @@ loss = Exercise(
     "The logarithm is missing: the loss is minus log p, not minus p.": (
         lambda z, y, share: torch.lerp(F.nll_loss(p := z.softmax(dim=-1), y), -p.mean(), share)
     ),
-    "The softmax is missing: take log_softmax of the logits.": (
-        lambda z, y, share: torch.lerp(F.nll_loss(z, y), -z.mean(), share)
-    ),
+    "The softmax is missing: take the logits' log_softmax.": lambda z, y, s: torch.lerp(F.nll_loss(z, y), -z.mean(), s),
     "The plain loss keeps its full weight. It has the share 1 − smoothing.": (
         lambda z, y, share: F.cross_entropy(z, y) - share * z.log_softmax(dim=-1).mean()
     ),
@@ -86,9 +84,7 @@ adamw = Exercise(
 ) | {
     wrong.l2_inside_adam: partial(_steps, torch.optim.Adam),
     "Your decay is missing.": lambda w, gradients, eta, decay: adamw.reference(w, gradients, eta, 0.0),
-    "Your decay is not multiplied by the learning rate.": (
-        lambda w, gradients, eta, decay: adamw.reference(w, gradients, eta, decay / eta)
-    ),
+    "Your decay is not multiplied by eta.": lambda w, gradients, eta, d: adamw.reference(w, gradients, eta, d / eta),
     "Your decay takes its share of the new weight, after Adam's step. Take it off before.": _steps_by_hand,
     "The corrections 1 − 0.9ᵗ and 1 − 0.999ᵗ are missing.": partial(_steps_by_hand, corrected=False),
 }

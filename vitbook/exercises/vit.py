@@ -12,12 +12,10 @@ pool = Exercise(
     level="easy",
 ) | {
     wrong.MeanIncludesTheClassToken: lambda z, pool: z[:, 0] if pool == "class" else z.mean(dim=1),
-    "Your class token is the last token. It is the first.": (
-        lambda z, pool: z[:, -1] if pool == "class" else z[:, :-1].mean(dim=1)
+    "Your class token is the last, not the first.": lambda z, pool: (
+        z[:, -1] if pool == "class" else z[:, :-1].mean(dim=1)
     ),
-    "Your mean runs over the channels (axis 2). It runs over the tokens (axis 1).": (
-        lambda z, pool: z[:, 0] if pool == "class" else z[:, 1:].mean(dim=-1)
-    ),
+    "Your mean runs over channels, not tokens.": lambda z, pool: z[:, 0] if pool == "class" else z[:, 1:].mean(dim=-1),
     "The two are exchanged.": lambda z, pool: z[:, 0] if pool == "mean" else z[:, 1:].mean(dim=1),
     "You take the class token whatever `pool` says.": lambda z, pool: z[:, 0],
     "You take the mean whatever `pool` says.": lambda z, pool: z[:, 1:].mean(dim=1),
