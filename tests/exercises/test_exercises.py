@@ -83,8 +83,8 @@ def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(answer, na
 @pytest.mark.parametrize(
     ("name", "attempt"),
     [
-        ("data.share", EXERCISES["data.share"].mistakes["You round down; take round(share · count).",]),
-        ("data.share", EXERCISES["data.share"].mistakes["You round up; take round(share · count).",]),
+        ("data.share", EXERCISES["data.share"].mistakes[("You round down; take round(share · count).",)]),
+        ("data.share", EXERCISES["data.share"].mistakes[("You round up; take round(share · count).",)]),
         ("mistakes.order", lambda block, x, order: (block(x[:, order]) - block(x)[:, order]).max()),
         ("mistakes.order", lambda block, x, order: (block(x)[:, order] - block(x[:, order])).max()),
         ("mistakes.order", lambda block, x, order: (block(x[:, order]) - block(x)[:, order]).min().abs()),

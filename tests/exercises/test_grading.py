@@ -107,7 +107,7 @@ def test_a_stub_is_neither_right_nor_wrong(nothing):
 
 
 def test_a_known_mistake_is_named_with_its_numbers_and_where_to_read():
-    lines = judge(WEIGHTS, WEIGHTS.mistakes[wrong.no_scale,]).splitlines()
+    lines = judge(WEIGHTS, WEIGHTS.mistakes[(wrong.no_scale,)]).splitlines()
     assert lines[:2] == ["not yet.", "  It looks like “no scale”. Your scores are not divided by √D_h = 3."]
     assert lines[2].startswith("  expected [") and ", got [" in lines[2] and ", at [0," in lines[2]
     assert lines[3:] == ["  for q (1, 2, 9), k (1, 3, 9)", f"  Read chapters/{wrong.MISTAKES['no_scale'].where}"]

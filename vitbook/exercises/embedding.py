@@ -3,9 +3,9 @@
 import torch
 import torch.nn.functional as F
 
-from vitbook.embedding import resize_positions
 from vitbook.exercises.grading import Exercise, combined
 from vitbook.exercises.inputs import normal
+from vitbook.positions import resize_positions
 
 equation_1 = Exercise(
     lambda x_p, E, x_class, E_pos: torch.cat([x_class.expand(len(x_p), -1, -1), x_p @ E], dim=1) + E_pos,

@@ -73,7 +73,7 @@ class Exercise:
 
 
 def combined(attempt: Callable, *mistakes: Mistake, at_once: int | None = None) -> dict[tuple, Callable]:
-    """An attempt for each choice of one to `at_once` (all) of the mistakes. attempt: (those made, *arguments) → result."""
+    """An attempt for each choice of one to `at_once` (all) of the mistakes. attempt: (chosen, *arguments) → result."""
     counts = range(1, (at_once or len(mistakes)) + 1)
     choices = itertools.chain.from_iterable(itertools.combinations(mistakes, count) for count in counts)
     return {made: partial(attempt, made) for made in choices}

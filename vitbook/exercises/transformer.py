@@ -6,7 +6,8 @@ import torch
 
 from vitbook import mistakes as wrong
 from vitbook.exercises.grading import Exercise
-from vitbook.transformer import causal_mask, padding_mask, sincos_positions
+from vitbook.positions import sincos_positions
+from vitbook.transformer import causal_mask, padding_mask
 
 
 def _past(tokens):
