@@ -18,7 +18,7 @@ from vitbook.pretrained.layouts import (
     TORCHVISION,
     VITBOOK,
     Row,
-    spelled_out,
+    _expand,
     translate,
 )
 from vitbook.pretrained.weight_files import tensors_in
@@ -131,4 +131,4 @@ def test_a_row_that_is_written_is_read_again():
     ],
 )
 def test_braces_are_spelled_out(name, spelled):
-    assert spelled_out(name) == spelled
+    assert _expand(name) == spelled

@@ -12,7 +12,7 @@ from vitbook.distillation import DistilledVisionTransformer
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained import published as module
 from vitbook.pretrained.layouts import GOOGLE
-from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes, published
+from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 pytest_plugins = ["local_mirror"]
@@ -49,15 +49,15 @@ def test_addresses_are_whole():
         assert address.startswith("https://") and "{" not in address and "//" not in address.removeprefix("https://")
         assert all(letter in "0123456789abcdef" for letter in entry.sha256)
         assert (len(entry.sha256) == 8) == (entry.family in ("torchvision", "deit"))
-    google = published(
+    google = PUBLISHED.get(
         "google:Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224"
     )
     assert google.path == f"{google.name}.npz"
-    assert published("torchvision:vit_b_16").path == "vit_b_16-c867db91.pth"
-    timm = published("timm:vit_base_patch16_384.augreg_in21k_ft_in1k")
+    assert PUBLISHED.get("torchvision:vit_b_16").path == "vit_b_16-c867db91.pth"
+    timm = PUBLISHED.get("timm:vit_base_patch16_384.augreg_in21k_ft_in1k")
     assert timm.path == "timm/vit_base_patch16_384.augreg_in21k_ft_in1k/resolve/main/model.safetensors"
     assert timm.crop == 1.0
-    assert int(224 / published("torchvision:vit_l_16").crop) == 242
+    assert int(224 / PUBLISHED.get("torchvision:vit_l_16").crop) == 242
 
 
 def test_published_accuracies_stand_beside_their_files():
@@ -86,10 +86,10 @@ def test_googles_smallest_file_holds_200_arrays():
 
 
 def test_other_sources_are_none_and_unknown_names_bring_up_the_nearest():
-    assert published("weights.npz") is None
-    assert published("C:/weights.npz") is None
+    assert PUBLISHED.get("weights.npz") is None
+    assert PUBLISHED.get("C:/weights.npz") is None
     with pytest.raises(ValueError, match="unknown weights 'torchvision:vit_b16', did you mean 'torchvision:vit_b_16'"):
-        published("torchvision:vit_b16")
+        PUBLISHED.get("torchvision:vit_b16")
 
 
 def test_imagenets_classes_have_names():
@@ -106,7 +106,7 @@ def small(monkeypatch, mirror):
     content = save({name: t.float().contiguous() for name, t in foreign.timm(dim=192, depth=1).items()})
     digits = hashlib.sha256(content).hexdigest()[:8]
     entry = Published("timm", "small", len(content) / 1e6, digits)
-    monkeypatch.setitem(module.PUBLISHED, "timm:small", entry)
+    monkeypatch.setitem(PUBLISHED, "timm:small", entry)
     mirror.files[entry.path] = content
     return entry
 
@@ -129,7 +129,7 @@ def test_a_bar_is_shown(mirror, small, capfd):
 
 
 def test_without_a_network_it_is_said_what_to_put_where(monkeypatch, cache, small):
-    monkeypatch.setitem(module.FAMILIES, "timm", ("http://127.0.0.1:1", FAMILIES["timm"][1]))
+    monkeypatch.setitem(FAMILIES, "timm", ("http://127.0.0.1:1", FAMILIES["timm"][1]))
     with pytest.raises(ConnectionError) as caught:
         load_pretrained("timm:small")
     told = f"Get it by another way ({small.megabytes:.1f} MB, SHA-256 begins {small.sha256}) and put it at {cache}/"
@@ -138,7 +138,7 @@ def test_without_a_network_it_is_said_what_to_put_where(monkeypatch, cache, smal
 
 def test_a_file_under_its_published_name_is_known(tmp_path, monkeypatch):
     entry = Published("torchvision", "vit_small", 1.0, "01234567")
-    monkeypatch.setitem(module.PUBLISHED, "torchvision:vit_small", entry)
+    monkeypatch.setitem(PUBLISHED, "torchvision:vit_small", entry)
     torch.save(foreign.torchvision(old=True), tmp_path / "vit_small-01234567.pth")
     weights = load_pretrained(tmp_path / "vit_small-01234567.pth", num_heads=H)
     assert weights.notes == ()
@@ -147,7 +147,7 @@ def test_a_file_under_its_published_name_is_known(tmp_path, monkeypatch):
 
 
 def test_heads_of_a_thousand_classes_are_imagenets(tmp_path, monkeypatch):
-    monkeypatch.setitem(module.PUBLISHED, "deit:small", Published("deit", "small", 1.0, "01234567"))
+    monkeypatch.setitem(PUBLISHED, "deit:small", Published("deit", "small", 1.0, "01234567"))
     torch.save({"model": foreign.timm(classes=1000, dim=192, depth=1)}, tmp_path / "small-01234567.pth")
     assert load_pretrained(tmp_path / "small-01234567.pth").class_names == imagenet_classes()
     assert load_pretrained(tmp_path / "small-01234567.pth", num_classes=3).class_names is None

@@ -1,21 +1,25 @@
-"""How other libraries name and lay out the tensors of a Vision Transformer: a table for each, theirs beside ours.
+"""How other libraries name and order the tensors of a Vision Transformer: a table for each, ours beside theirs.
 
-A line of a table: our name, their name, and, where their axes are ordered otherwise, how einops brings them into our
-order. {weight,bias} stands for two names; three of theirs for one of ours are queries, keys and values, laid end to
-end. A name with ? need not be there; a line that begins with - names what our model has no place for.
+A line of a table: our name, their name and, where their axes are in another order, how einops brings them into ours.
+{weight,bias} stands for two names; three of theirs for one of ours are queries, keys and values, laid end to end. A
+name with ? may be missing; a line that begins with - names what our model has no place for.
+
+A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` under the same name.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
+import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
 OUR_BLOCK = "encoder.blocks.{i}."
-PATCHES = "embedding.patch_embed.proj.weight"  # ours; whoever has this one has a Vision Transformer
+CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
+POSITIONS, PATCHES = "embedding.positions.pos_embed", "embedding.patch_embed.proj.weight"
 
 
 @dataclass(frozen=True)
@@ -24,26 +28,17 @@ class Row:
 
     ours: str
     theirs: tuple[str, ...]
-    axes: str = ""  # their axes and ours, as einops writes it; empty where they are the same
+    axes: str = ""  # their axes -> ours, as einops writes it; empty where they are the same
     optional: bool = False
 
-    @property
-    def their_axes(self) -> list[str]:
-        """Names of the axes of each of theirs, where they are not ours."""
-        return self.axes.partition(" -> ")[0].split()
-
     def read(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Our tensor, made of theirs. Raises ValueError where theirs have other axes, or queries and keys differ."""
+        """Our tensor, made of theirs."""
         parts = [state[name] for name in self.theirs]
-        for name, part in zip(self.theirs, parts, strict=True):
-            if self.axes and part.ndim != len(self.their_axes):
-                raise ValueError(f"{name}: expected axes ({', '.join(self.their_axes)}), got shape {tuple(part.shape)}")
-            if part.shape != parts[0].shape:
-                expected = f"{tuple(parts[0].shape)} as {self.theirs[0]}"
-                raise ValueError(f"{name}: expected shape {expected}, got {tuple(part.shape)}")
+        x = torch.stack(parts) if len(parts) > 1 else parts[0][None]  # an error unless all have the same shape
         if self.axes:
-            parts = [rearrange(part, self.axes) for part in parts]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+            theirs, ours = self.axes.split(" -> ")
+            x = rearrange(x, f"n {theirs} -> n {ours}")
+        return x.flatten(0, 1)
 
     def write(self, tensor: Tensor) -> dict[str, Tensor]:
         """Their tensors, made of ours; for rows whose axes are the same."""
@@ -57,38 +52,36 @@ class Layout:
     name: str
     outside: str  # a table
     block: str
-    inside: str  # a table; ours begin with OUR_BLOCK
+    inside: str  # a table; our names begin with OUR_BLOCK
+    class_position: bool = True  # whether the class token has a position of its own
+    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor tells
 
     def rows(self, depth: int, prefix: str = "") -> list[Row]:
         """Every tensor of a model of `depth` blocks, those outside first. prefix: what all their names begin with."""
-        rows = list(read_table(self.outside, "", prefix))
+        rows = list(_read_table(self.outside, "", prefix))
         for i in range(depth):
-            rows += read_table(self.inside, OUR_BLOCK.format(i=i), prefix + self.block.format(i=i))
+            rows += _read_table(self.inside, OUR_BLOCK.format(i=i), prefix + self.block.format(i=i))
         return rows
 
-    def renamed(self, name: str, changes: dict[str, str]) -> "Layout":
-        """The same layout in other words, replaced one after the other."""
+    def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
+        """The same layout in other words, replaced one after the other. changes: other fields."""
         parts = [self.outside, self.block, self.inside]
-        for old, new in changes.items():
+        for old, new in words.items():
             parts = [part.replace(old, new) for part in parts]
-        return Layout(name, *parts)
+        return replace(self, name=name, **dict(zip(("outside", "block", "inside"), parts, strict=True)), **changes)
 
 
-def read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Row]:
-    """The rows of a table, a line at a time."""
+def _read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Row]:
     for line in filter(None, map(str.strip, table.splitlines())):
         ours, theirs, *axes = re.split(r"\s{2,}", line)
-        left, right = spelled_out(ours.rstrip("?")), spelled_out(theirs)
+        left, right = _expand(ours.rstrip("?")), _expand(theirs)
         for k, name in enumerate(left):
             names = tuple(theirs_begins + theirs for theirs in right[k :: len(left)])
-            if ours == "-":
-                yield from (Row("-", (dropped,), optional=True) for dropped in names)
-            else:
-                yield Row(ours_begins + name, names, "".join(axes), ours.endswith("?"))
+            yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-")
 
 
-def spelled_out(name: str) -> list[str]:
-    """ "a.{b,c}" is "a.b" and "a.c"; the last braces turn quickest."""
+def _expand(name: str) -> list[str]:
+    """ "a.{b,c}" is "a.b" and "a.c"; the last braces vary fastest."""
     parts = [part.split(",") for part in re.split(r"[{}]", name)]
     return ["".join(chosen) for chosen in product(*parts)]
 
@@ -124,7 +117,7 @@ GOOGLE = Layout(
     """,
 )
 
-# Google's later code. Positions leave out the class token, which is not always there: then patches are averaged.
+# Google's later code. The class token has no position, and is not always there: without it, patches are averaged.
 BIG_VISION = GOOGLE.renamed(
     "big_vision",
     {
@@ -134,6 +127,7 @@ BIG_VISION = GOOGLE.renamed(
         "MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
         "MlpBlock_3": "MlpBlock_0",
     },
+    class_position=False,
 )
 
 # timm, and DeiT's own files, which are made with it. Distilled models have a second token and a second head.
@@ -214,19 +208,24 @@ IN_MEMORY = {
 }
 DISTILLED = {"vit.": "deit.", "  classifier": "  cls_classifier"}
 
-VITBOOK = Layout(
-    "vitbook",
-    re.sub(r"(\S+?)(\??) .*", r"\1\2  \1", TIMM.outside),
-    OUR_BLOCK,
-    re.sub(r"(\S+?)(\??) .*", r"\1\2  \1", TIMM.inside),
-)
+_SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
+VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
 
-LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, VITBOOK]
-LAYOUTS += [
-    TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
-]  # the published files
+PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
+LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]
 for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
     LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", IN_MEMORY | root)]
+
+# Families that have no table yet, by what only their names contain. The first that matches is named.
+OTHER_FAMILIES = {
+    "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.|relative_position_bias_table",
+    "a masked autoencoder with its decoder": r"(^|\.)decoder(_blocks|_embed|_layers|_pos_embed)?\.|decoder_pos_embed",
+    "SigLIP": r"logit_bias|head\.probe|attn_pool\.(latent|probe)|MAPHead",
+    "CLIP": r"logit_scale|class_embedding|(^|\.)(ln_pre|pre_layr?norm|norm_pre)\.",
+    "DINOv3": r"storage_tokens|rope_embed|layer\.\d+\.attention\.[qkvo]_proj",
+    "DINOv2": r"\.ls1\.gamma|layer_scale1|register_tokens",
+    "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
+}
 
 
 # From their names to ours
@@ -236,46 +235,47 @@ for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
 class Translation:
     """A checkpoint in our names and axes, and what there is to know about it."""
 
-    layout: str
+    layout: Layout
     tensors: dict[str, Tensor]  # by our names
-    origin: dict[str, str]  # their names, for our names
-    num_heads: int | None  # where the layout tells
-    dropped: tuple[str, ...]  # their names for what our model has no place for
+    origin: dict[str, str]  # their names, by ours
+    num_heads: int | None = None  # where the layout tells
+    dropped: tuple[str, ...] = ()  # their names of what our model has no place for
 
 
 def translate(state: Mapping[str, Tensor]) -> Translation:
     """A checkpoint's tensors by our names, each of them used once.
 
-    Raises ValueError, with their names, for a checkpoint of no known layout, for tensors that are missing or left over,
-    and for those with other axes than the layout says.
+    Raises ValueError, with their names, for a checkpoint of no known layout, for missing and unexpected tensors, and
+    for those with other axes than the layout's.
     """
-    layout, rows = recognise(state)
-    present = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
-    wanted = [name for row in present for name in row.theirs]
-    missing, left = [name for name in wanted if name not in state], [name for name in state if name not in set(wanted)]
-    if missing or left:
-        found = [f"{what} {listed(names)}" for what, names in (("missing", missing), ("left over", left)) if names]
-        raise ValueError(f"these weights, in the layout {layout.name}, do not fit: {'; '.join(found)}")
-    kept = [row for row in present if row.ours != "-"]
-    tensors = {row.ours: row.read(state) for row in kept}
-    heads = {
-        row.theirs[0]: state[row.theirs[0]].shape[row.their_axes.index("h")] for row in kept if "h" in row.their_axes
-    }
-    first = next(iter(heads), "")
-    for name in heads:
-        if heads[name] != heads[first]:
-            raise ValueError(f"{name}: expected {heads[first]} heads as {first}, got {heads[name]}")
-    return Translation(
-        layout.name,
-        tensors,
-        {row.ours: ", ".join(row.theirs) for row in kept},
-        heads.get(first),
-        tuple(row.theirs[0] for row in present if row.ours == "-"),
-    )
+    layout, rows = _recognize(state)
+    rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
+    wanted = dict.fromkeys(name for row in rows for name in row.theirs)
+    wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
+    if any(wrong.values()):
+        named = "; ".join(f"{problem} {listed(names)}" for problem, names in wrong.items() if names)
+        raise ValueError(f"these weights, in the layout {layout.name}, do not fit: {named}{_resemblance(state)}")
+    tensors, origin, heads = {}, {}, {}
+    for row in [row for row in rows if row.ours != "-"]:
+        origin[row.ours] = ", ".join(row.theirs)
+        try:
+            tensors[row.ours] = row.read(state)
+        except (RuntimeError, IndexError):
+            shapes = ", ".join(str(tuple(state[name].shape)) for name in row.theirs)
+            raise ValueError(f"{origin[row.ours]}: expected axes {row.axes or 'that agree'}, got {shapes}") from None
+        if "h" in (axes := row.axes.split()):
+            heads[state[row.theirs[0]].shape[axes.index("h")]] = row.theirs[0]
+    if len(heads) > 1:
+        got = ", ".join(f"{number} in {name}" for number, name in heads.items())
+        raise ValueError(f"expected as many heads in every tensor, got {got}")
+    if CLASS in tensors and not layout.class_position and tensors[POSITIONS].ndim == 3:
+        tensors[POSITIONS] = F.pad(tensors[POSITIONS], (0, 0, 1, 0))
+    dropped = tuple(name for row in rows if row.ours == "-" for name in row.theirs)
+    return Translation(layout, tensors, origin, next(iter(heads), None), dropped)
 
 
-def recognise(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
-    """The layout that accounts for most of a checkpoint's names, and its rows. Raises ValueError where none does."""
+def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
+    """The layout that accounts for most of a checkpoint's names, and its rows."""
     candidates = []
     for layout in LAYOUTS:
         anchor = next(row for row in layout.rows(0) if row.ours == PATCHES).theirs[0]
@@ -285,11 +285,19 @@ def recognise(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
             rows = layout.rows(max(depth, 1), prefix)
             candidates.append((sum(name in state for row in rows for name in row.theirs), layout, rows))
     if not candidates:
-        known = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS))
-        raise ValueError(f"no Vision Transformer in a known layout ({known}): found {listed(list(state)) or 'nothing'}")
+        known, names = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS)), listed(state) or "nothing"
+        raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")
     return max(candidates, key=lambda candidate: candidate[0])[1:]
 
 
-def listed(names: list[str], most: int = 4, between: str = ", ") -> str:
+def _resemblance(state: Iterable[str]) -> str:
+    """Which other family a checkpoint's names are like, for the end of an error message."""
+    names = "\n".join(state)
+    likely = [family for family, pattern in OTHER_FAMILIES.items() if re.search(pattern, names, re.MULTILINE)]
+    return f"; by its names this is {likely[0]}, which has no table here" if likely else ""
+
+
+def listed(names: Iterable[str], most: int = 4, between: str = ", ") -> str:
     """The first of some names, and how many more there are."""
+    names = list(names)
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitbook._support.names import unknown
-
 ASSETS = Path(__file__).parents[1] / "assets"
 
 # family: address of a folder, and the files' names there
@@ -17,10 +15,9 @@ FAMILIES = {
     "deit": ("https://dl.fbaipublicfiles.com/deit", "{name}-{sha256}.pth"),
 }
 
-# family, name, megabytes (millions of bytes), top-1 in per cent, how the SHA-256 begins, crop if not the family's; a -,
-# or nothing, where that is not published or not known here. Top-1 is the share of ImageNet's validation pictures named
-# rightly. Its sources: timm's results/results-imagenet.csv, which is measured anew at times, so that the last digits
-# move; torchvision's ViT_B_16_Weights and its like; README_deit.md of facebookresearch/deit.
+# family, name, megabytes (10⁶ bytes), top-1 in per cent, how the SHA-256 begins, crop if not the family's; a -, or
+# nothing, where that is not published or not known here. Top-1 is from timm's results/results-imagenet.csv, which is
+# measured again at times, torchvision's ViT_B_16_Weights and its siblings, and README_deit.md of facebookresearch/deit.
 TABLE = """
 google  Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224      22.9
 google  S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224     88.2
@@ -58,8 +55,8 @@ class Published:
     name: str
     megabytes: float
     sha256: str = ""  # its beginning, or nothing
-    crop: float | None = None  # share of a picture that is seen, where it is not the family's
-    top_1: float | None = None  # per cent of ImageNet's validation pictures named rightly, as published, if known
+    crop: float | None = None  # share of an image's side that is seen, where it is not the family's
+    top_1: float | None = None  # per cent of ImageNet's validation images classified correctly, as published, if known
 
     @property
     def path(self) -> str:
@@ -74,28 +71,13 @@ class Published:
         return fetch_pinned(self.path, self.sha256, round(self.megabytes * 1e6), mirrors, progress=progress)
 
 
-def read_row(row: str) -> Published:
-    """A line of the table."""
+def _read_row(row: str) -> Published:
     family, name, megabytes, *more = row.split()
     top_1, sha256, crop = [word.strip("-") for word in [*more, "-", "-", "-"][:3]]
-    numbers = dict(crop=float(crop) if crop else None, top_1=float(top_1) if top_1 else None)
-    return Published(family, name, float(megabytes), sha256, **numbers)
+    return Published(family, name, float(megabytes), sha256, float(crop) if crop else None, float(top_1 or 0) or None)
 
 
-PUBLISHED = {f"{entry.family}:{entry.name}": entry for entry in map(read_row, TABLE.strip().splitlines())}
-
-
-def published(source: str) -> Published | None:
-    """What is published under "family:name", or None for what does not begin with a family.
-
-    Raises ValueError for a name that the family has not, with those that it has.
-    """
-    if source.partition(":")[0] not in FAMILIES:
-        return None
-    if source not in PUBLISHED:
-        family = [name for name in PUBLISHED if name.startswith(source.partition(":")[0] + ":")]
-        raise ValueError(unknown("weights", source, family))
-    return PUBLISHED[source]
+PUBLISHED = {f"{entry.family}:{entry.name}": entry for entry in map(_read_row, TABLE.strip().splitlines())}
 
 
 def imagenet_classes() -> tuple[str, ...]:

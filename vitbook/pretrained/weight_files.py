@@ -1,4 +1,4 @@
-"""Files of weights of every kind: tensors by name out, and nothing run that a file brings along."""
+"""File → tensors by name. Nothing that a file contains is ever executed."""
 
 import pickle
 import re
@@ -15,26 +15,34 @@ from torch import Tensor
 from vitbook.checkpoint import load_checkpoint
 
 SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours
-UNPACKED = 20  # times its own size that a zipped file may come to: numbers hardly shrink, and bombs burst
-NESTS = ("model", "state_dict")  # under which key of a dictionary training code keeps a model's tensors
+MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
+NESTS = ("model", "state_dict")  # the keys under which training code keeps a model's tensors
 
 
 def read_file(path: Path) -> tuple[Mapping, dict]:
-    """What a file of weights holds, and the facts of a checkpoint of ours. Runs no code that a file brings along.
+    """The contents of a file of weights, and the facts beside them in a checkpoint of ours.
 
-    Raises FileNotFoundError or another OSError for a file that cannot be opened, ValueError for one that is no such
-    file, is damaged, or holds more than tensors.
+    path: of a file of one of `SUFFIXES`, of the JSON of a checkpoint, or of the folder of a training run, whose best
+    weights are taken. Damage is noticed where the format has a checksum: .npz, .pth, .pt and .bin as torch has written
+    them since 1.6 (the CRCs of a zip), and checkpoints of ours (SHA-256). Older pickles and .safetensors have none.
+
+    Raises FileNotFoundError or another OSError for a file that cannot be opened, ValueError for one of another kind,
+    for a damaged one, and for one that holds more than tensors.
     """
     if path.is_dir():
         path = path / "best.json"
-    path.open("rb").close()  # what cannot be opened is an OSError of one kind, whatever would have read it
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file")  # a pipe would be waited for
+    path.open("rb").close()  # one kind of OSError for what cannot be opened, whatever would have read it
     try:
-        check_size(path)
+        zipped = zipfile.is_zipfile(path)
+        if zipped:
+            _check_zip(path)
         if path.suffix == ".json":
             return load_checkpoint(path)
         if path.suffix == ".safetensors":
             return load_file(path), {}
-        if path.suffix == ".npz" and zipfile.is_zipfile(path):
+        if path.suffix == ".npz" and zipped:
             with np.load(path, allow_pickle=False) as arrays:
                 return dict(arrays), {}
         if path.suffix in SUFFIXES[2:]:
@@ -52,20 +60,22 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
     raise ValueError(f"{path} should be a file of weights, {', '.join(SUFFIXES)} or .json, and is none")
 
 
-def check_size(path: Path) -> None:
-    """Raise ValueError for a zipped file that unpacks to far more than it is."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-        if unpacked > UNPACKED * path.stat().st_size:
-            raise ValueError(f"{path.stat().st_size:,} bytes that unpack to {unpacked:,}")
+def _check_zip(path: Path) -> None:
+    """Raise ValueError for a zip that unpacks to far more than it is, or is damaged: torch and numpy look at no CRC."""
+    with zipfile.ZipFile(path) as archive:
+        members, packed = archive.infolist(), path.stat().st_size
+        if (unpacked := sum(member.file_size for member in members)) > MAX_EXPANSION * packed:
+            raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
+        # A comment's length that has changed hides the members after it; of what is marked a folder, torch reads nothing.
+        if any(member.comment or member.external_attr & 0x10 for member in members) or archive.testzip():
+            raise ValueError("it is damaged: its contents are not those that its CRCs were made of")
 
 
 def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
-    """The tensors of what a file holds, and whether they were nested in what training code keeps beside them.
+    """The tensors of a file's contents, and whether they were nested among other things, as training code keeps them.
 
-    Of big_vision's names, params/… alone are a model's. Raises ValueError for what is no tensor, and for tensors that
-    show few numbers many times, and so promise far more than there are.
+    Of big_vision's names, only params/… belong to the model. Raises ValueError for what is no tensor, and for tensors
+    that repeat a few stored numbers, and so claim far more than there are.
     """
     nest = next((key for key in NESTS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), None)
     content = content if nest is None else content[nest]
@@ -73,19 +83,22 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
         raise ValueError(f"weights must be tensors by name, got {type(content).__name__}")
     if any(str(name).startswith("params/") for name in content):
         content = {name: value for name, value in content.items() if not str(name).startswith(("opt/", "chrono/"))}
-    state = {}
-    for name, value in content.items():
-        if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
-            value = torch.from_numpy(value)
-        if not isinstance(value, Tensor):
-            got = getattr(value, "dtype", type(value).__name__)
-            raise ValueError(f"{name}: expected a tensor of floating-point numbers, got {got}")
-        if value.layout is not torch.strided or value.is_quantized or value.is_meta or not isinstance(name, str):
-            kind = "meta" if value.is_meta else f"{value.layout}, {value.dtype}"
-            raise ValueError(f"{name!r}: expected a name and a tensor with all of its numbers, got {kind}")
-        state[name] = value
-    held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in state.values()}
-    claimed = sum(value.numel() * value.element_size() for value in state.values())
-    if claimed > 2 * sum(held.values()):
-        raise ValueError(f"weights of {claimed:,} bytes share {sum(held.values()):,} among them")
-    return state, nest is not None
+    tensors = {name: _as_tensor(name, value) for name, value in content.items()}
+    stored = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors.values()}
+    claimed = sum(t.numel() * t.element_size() for t in tensors.values())
+    if claimed > 2 * sum(stored.values()):
+        raise ValueError(f"weights of {claimed:,} bytes share {sum(stored.values()):,} among them")
+    return tensors, nest is not None
+
+
+def _as_tensor(name: str, value: object) -> Tensor:
+    """A tensor or array of a file as a tensor. Raises ValueError for anything else, and for tensors without numbers."""
+    if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
+        value = torch.from_numpy(value)
+    if not isinstance(value, Tensor):
+        got = getattr(value, "dtype", type(value).__name__)
+        raise ValueError(f"{name}: expected a tensor of floating-point numbers, got {got}")
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta or not isinstance(name, str):
+        kind = "meta" if value.is_meta else f"{value.layout}, {value.dtype}"
+        raise ValueError(f"{name!r}: expected a name and a tensor with all of its numbers, got {kind}")
+    return value

@@ -1,0 +1,61 @@
+"""A trained model for other data: another head, another image size, gray in place of color."""
+
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from vitbook._support.names import unknown
+from vitbook.embedding import LearnedPositions, resize_positions
+from vitbook.patches import grid_size
+from vitbook.vit import VisionTransformer
+
+# How each source's own code interpolates positions, as arguments of `resize_positions`.
+KERNELS = {
+    "google": dict(mode="bilinear", align_corners=True, antialias=False),  # scipy.ndimage.zoom(order=1)
+    "timm": dict(mode="bicubic", align_corners=False, antialias=True),
+    "timm_npz": dict(mode="bilinear", align_corners=False, antialias=False),  # timm, where it reads Google's files
+    "torchvision": dict(mode="bicubic", align_corners=True, antialias=False),
+    "deit": dict(mode="bicubic", align_corners=False, antialias=False),
+    "hf": dict(mode="bicubic", align_corners=False, antialias=False),
+}
+
+
+@torch.no_grad()
+def adapt(model: VisionTransformer, kernel: str, **changes: int | tuple[int, int] | None) -> list[str]:
+    """Give a model another head, image size or number of channels, in place. Returns what was done, in words.
+
+    kernel: how positions are interpolated, a key of `KERNELS`; changes: num_classes, image_size, channels, None to keep
+    them. Raises ValueError for sizes that do not fit the model.
+    """
+    if kernel not in KERNELS:
+        raise ValueError(unknown("kernel", kernel, KERNELS))
+    before, notes = model.config, []
+    config = replace(before, **{name: value for name, value in changes.items() if value is not None})
+    if config.num_classes != before.num_classes:
+        for name in [name for name in ("head", "head_dist") if hasattr(model, name)]:
+            head = nn.Linear(config.dim, config.num_classes) if config.num_classes else nn.Identity()
+            for parameter in head.parameters():
+                nn.init.zeros_(parameter)
+            setattr(model, name, head)
+            notes.append(f"{name}: {before.num_classes} classes dropped, {config.num_classes} made new, all zeros")
+    if config.channels != before.channels:
+        if {config.channels, before.channels} != {1, 3}:
+            wanted = f"the weights have {before.channels}, which can become 1 or 3, got {config.channels}"
+            raise ValueError(f"channels: {wanted}")
+        first = next(m for m in model.embedding.patch_embed.modules() if isinstance(m, nn.Conv2d))
+        weight = first.weight.sum(dim=1, keepdim=True).expand(-1, config.channels, -1, -1) / config.channels
+        first.weight, first.in_channels = nn.Parameter(weight.contiguous()), config.channels
+        notes.append(f"patch_embed: kernels of {before.channels} channels made into {config.channels}")
+    if config.image_size != before.image_size:
+        positions, rule, how = model.embedding.positions, KERNELS[kernel], ""
+        if isinstance(positions, LearnedPositions):
+            grid = grid_size(config.image_size, config.patch_size)
+            table = resize_positions(positions.pos_embed, positions.grid, grid, positions.num_prefix_tokens, **rule)
+            how = f", as {kernel} does it: {', '.join([rule['mode'], *(name for name in rule if rule[name] is True)])}"
+        model.resize(config.image_size)
+        if isinstance(positions, LearnedPositions):
+            positions.pos_embed = nn.Parameter(table)
+        notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}{how}")
+    model.config = config
+    return notes

@@ -1,0 +1,249 @@
+"""A name, a file or a dictionary → a model with these weights: every tensor used once, every shape checked."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitbook._support.json_config import from_json
+from vitbook._support.names import unknown
+from vitbook.distillation import DistilledVisionTransformer
+from vitbook.patches import grid_size
+from vitbook.pretrained.adapting import adapt
+from vitbook.pretrained.layouts import CLASS, DISTILLATION, PATCHES, POSITIONS, VITBOOK, Translation, listed, translate
+from vitbook.pretrained.preprocessing import STYLES, Preprocessing
+from vitbook.pretrained.published import ASSETS, FAMILIES, PUBLISHED, Published, imagenet_classes
+from vitbook.pretrained.weight_files import read_file, tensors_in
+from vitbook.vit import VisionTransformer, ViTConfig
+
+MODELS = {DISTILLATION: DistilledVisionTransformer}  # by a tensor that the plain model lacks
+HEAD_DIM = {1280: 80}  # D/h by D; 64 in all published ViTs but H/14
+KERNEL_OF = {"big_vision": "google", "vitbook": "timm"}  # whose interpolation a style takes, if not its own
+UNTOLD, HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
+SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model with somebody's weights, in evaluation mode, and what one has to know to use it."""
+
+    model: VisionTransformer
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...] | None  # of the head's classes, where they are known
+    layout: str  # the library whose names the weights had
+    notes: tuple[str, ...]  # what was dropped, created or assumed
+
+
+def load_pretrained(
+    source: str | Path | Mapping[str, Tensor],
+    *,
+    num_classes: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    channels: int | None = None,
+    resize: str | None = None,
+    num_heads: int | None = None,
+    mirrors: Sequence[str] = (),
+    progress: bool = True,
+) -> Pretrained:
+    """A Vision Transformer of the shape that the weights have, with the weights. On the CPU, in torch's default dtype.
+
+    source: a file (.npz, .safetensors, .pth, .pt, .bin) of Google's, big_vision's, timm's, DeiT's, torchvision's or
+        Hugging Face's; a checkpoint of ours (.json, or the folder of a training run, for its best weights); a key of
+        `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded;
+        "vitbook:NAME", which comes with the package; or a dictionary of tensors.
+    num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
+    image_size: in pixels; for another than the weights', the positions are interpolated.
+    resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
+    channels: 1 or 3; for the other than the weights', the kernels of the three colors are added up, or shared out.
+    num_heads: for layouts that do not tell it. By default a head is 64 wide, and 80 of 1,280.
+    mirrors: addresses of folders to try before the known ones; progress: whether to show a bar. For downloads.
+
+    Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not tell; ours is 1e-6.
+
+    Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
+    FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
+    """
+    with _naming(source):
+        content, facts, entry = _open(source, mirrors, progress)
+        tensors, nested = tensors_in(content)
+        if facts:
+            weights, style, notes = _ours(tensors), "vitbook", []
+            config, preprocessing, class_names = _read_facts(facts)
+        else:
+            weights = translate(tensors)
+            config = _config(weights, num_heads, image_size)
+            style = entry.family if entry else _style(weights, nested)
+            preprocessing = Preprocessing(image_size=config.image_size, **STYLES[style])
+            class_names = imagenet_classes() if entry else ()
+            notes = [] if entry else [f"mean, std, crop and interpolation are assumed to be those of {style}: {UNTOLD}"]
+            if not (entry or num_heads or weights.num_heads):
+                width = config.dim // config.num_heads
+                notes.append(f"num_heads: {config.num_heads}, if a head is {width} wide: {UNTOLD}")
+        if num_heads not in (None, config.num_heads):
+            raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
+        keeps_head = num_classes in (None, config.num_classes)
+        if weights.dropped and keeps_head and config.num_classes:
+            raise ValueError(f"{weights.dropped[0]}: {HIDDEN}: ask for another num_classes")
+        model = _build(config, weights)
+
+    kernel = resize or KERNEL_OF.get(style, style)
+    notes += [f"dropped {name}" for name in weights.dropped]
+    notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
+    if entry and entry.crop:
+        preprocessing = replace(preprocessing, crop=entry.crop)
+    preprocessing = preprocessing.adapted(model.config.image_size, model.config.channels)
+    known = keeps_head and len(class_names) == config.num_classes
+    return Pretrained(model.eval(), preprocessing, class_names if known else None, weights.layout.name, tuple(notes))
+
+
+def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
+    """Put weights in any layout into a model of their shape, in place; on any error it stays as it was.
+
+    Raises ValueError, with tensor, expected and got, for weights that do not fit.
+    """
+    state, _ = tensors_in(state)
+    weights = _ours(state) if state.keys() == model.state_dict().keys() else translate(state)
+    if weights.num_heads not in (None, model.config.num_heads):
+        raise ValueError(f"num_heads: expected {model.config.num_heads}, got {weights.num_heads}")
+    if weights.dropped and model.config.num_classes:
+        raise ValueError(f"unexpected {listed(weights.dropped)}: {HIDDEN}")
+    _fill(model, weights)
+
+
+# From a source to tensors, and what is known about them
+
+
+@contextmanager
+def _naming(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
+    """Name the source in a ValueError that does not."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(source, Mapping) or str(source) in str(error):
+            raise
+        raise ValueError(f"{source}: {error}") from None
+
+
+def _open(
+    source: str | Path | Mapping[str, Tensor], mirrors: Sequence[str], progress: bool
+) -> tuple[Mapping, dict, Published | None]:
+    """The contents of a source, the facts in a checkpoint of ours, and the entry of what is published."""
+    if not isinstance(source, str | Path):
+        return source, {}, None
+    name, family = str(source), str(source).partition(":")[0]
+    known = PUBLISHED | {f"vitbook:{path.stem}": path for path in sorted((ASSETS / "weights").glob("*.json"))}
+    if family in (*FAMILIES, "vitbook") and name not in known:
+        raise ValueError(unknown("weights", name, [key for key in known if key.startswith(f"{family}:")]))
+    if entry := PUBLISHED.get(name):
+        return *read_file(entry.fetch(mirrors, progress)), entry
+    path = Path(known.get(name, name)).expanduser()
+    return *read_file(path), next((entry for entry in PUBLISHED.values() if entry.path == path.name), None)
+
+
+def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]:
+    """Shape, preprocessing and class names, as a checkpoint of ours states them."""
+    try:
+        config, class_names = from_json(ViTConfig, facts["model"]), tuple(map(str, facts["class_names"]))
+        moments = {name: tuple(map(float, facts[name])) for name in ("mean", "std")}
+        if (len(moments["mean"]), len(class_names)) != (config.channels, config.num_classes):
+            raise ValueError(f"expected {config.channels} channels and {config.num_classes} names")
+        return config, Preprocessing(image_size=config.image_size, **STYLES["vitbook"] | moments), class_names
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"the checkpoint does not tell its model, mean, std and class_names: {error!r}") from None
+
+
+def _style(weights: Translation, nested: bool) -> str:
+    """Whose preprocessing to assume. DeiT's files have timm's names, and keep their tensors under "model"."""
+    deit = weights.layout.name in ("timm", "hf") and (nested or DISTILLATION in weights.tensors)
+    return "deit" if deit else weights.layout.name
+
+
+def _ours(state: Mapping[str, Tensor]) -> Translation:
+    """Weights that have our names already."""
+    return Translation(VITBOOK, dict(state), {name: name for name in state})
+
+
+# From tensors to a model
+
+
+def _config(weights: Translation, num_heads: int | None, image_size: int | tuple[int, int] | None) -> ViTConfig:
+    """The shape of the model, from the shapes of the tensors; image_size tells a grid of patches that is no square."""
+    tensors = weights.tensors
+
+    def shape(name: str, axes: int) -> tuple[int, ...]:
+        if tensors[name].ndim != axes:
+            raise ValueError(f"{weights.origin[name]}: expected {axes} axes, got shape {tuple(tensors[name].shape)}")
+        return tuple(tensors[name].shape)
+
+    dim, channels, patch_size, width = shape(PATCHES, 4)
+    if patch_size != width or not patch_size:
+        raise ValueError(f"{weights.origin[PATCHES]}: expected square patches, got {patch_size}×{width}")
+    positions, prefix = shape(POSITIONS, 3)[1], (CLASS in tensors) + (DISTILLATION in tensors)
+    rows = columns = math.isqrt(max(positions - prefix, 0))
+    if rows * columns != positions - prefix and isinstance(image_size, tuple):
+        rows, columns = grid_size(image_size, patch_size)
+    if not rows or rows * columns != positions - prefix:
+        expected = f"expected {prefix} position(s) and those of a square of patches, got {positions}"
+        raise ValueError(f"{weights.origin[POSITIONS]}: {expected}: for another grid name its image_size=")
+    num_heads = weights.num_heads or num_heads
+    if not num_heads and (weights.layout is VITBOOK or dim % HEAD_DIM.get(dim, 64)):
+        raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
+    shapes = dict(
+        image_size=(rows * patch_size, columns * patch_size),
+        patch_size=patch_size,
+        channels=channels,
+        num_classes=shape("head.weight", 2)[0] if "head.weight" in tensors else 0,
+        dim=dim,
+        depth=sum(name.endswith("norm1.weight") for name in tensors),
+        num_heads=num_heads or dim // HEAD_DIM.get(dim, 64),
+        mlp_dim=shape("encoder.blocks.0.mlp.fc1.weight", 2)[0],
+        pool="class" if CLASS in tensors else "mean",
+        class_token=CLASS in tensors,
+        qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
+    )
+    return ViTConfig(**shapes | weights.layout.settings)
+
+
+def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
+    """A model of this shape with the weights. One far larger than they are is refused before it takes any memory."""
+    tensors = weights.tensors
+    kind = next((MODELS[name] for name in MODELS if name in tensors), VisionTransformer)
+    try:
+        if config.depth > len(tensors):
+            raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
+        with torch.device("meta"):
+            outline = kind(config)
+        needed = sum(tensor.numel() for tensor in (*outline.parameters(), *outline.buffers()))
+        if needed > 2 * (held := sum(tensor.numel() for tensor in tensors.values())) + SPARE:
+            raise ValueError(f"a model of {needed:,} numbers and weights of {held:,}")
+    except (RuntimeError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"the shape is not that of the weights: {error}") from None
+    model = kind(config)
+    _fill(model, weights)
+    return model
+
+
+@torch.no_grad()
+def _fill(model: VisionTransformer, weights: Translation) -> None:
+    """Put every tensor in its place, or raise ValueError with all that is wrong and leave the model as it was."""
+    places, tensors, origin = model.state_dict(), weights.tensors, weights.origin
+    wrong = [f"missing {name}" for name in places.keys() - tensors.keys()]
+    wrong += [f"unexpected {origin[name]}" for name in tensors.keys() - places.keys()]
+    for name in places.keys() & tensors.keys():
+        tensor, place = tensors[name], places[name]
+        if tensor.shape != place.shape:
+            wrong.append(f"{origin[name]}: expected shape {tuple(place.shape)}, got {tuple(tensor.shape)}")
+        elif tensor.is_floating_point() != place.is_floating_point():
+            kind = "floating-point" if place.is_floating_point() else "whole"
+            wrong.append(f"{origin[name]}: expected {kind} numbers, got {tensor.dtype}")
+        elif not tensor.to(place.dtype).isfinite().all():
+            wrong.append(f"{origin[name]}: expected finite numbers, got NaN or infinity")
+    if wrong:
+        named = listed(sorted(wrong), most=6, between="; ")
+        raise ValueError(f"these weights, in the layout {weights.layout.name}, do not fit the model: {named}")
+    for name, place in places.items():
+        place.copy_(tensors[name])
