@@ -1,134 +1,110 @@
-"""Each table holds every name of its library and no other, once; a row turns a tensor into ours by its axes."""
+"""Each table holds every name of its library and no other, once; other families are called by their names."""
 
-from math import prod
+from dataclasses import replace
 
 import foreign
 import pytest
 import torch
-from foreign import DEPTH, HIDDEN, C, D, H, K, P
+from foreign import DEPTH, D, H
 from torch.testing import assert_close
 
-from vitbook.pretrained.layouts import (
-    BIG_VISION,
-    GOOGLE,
-    HUGGING_FACE,
-    IN_MEMORY,
-    LAYOUTS,
-    TIMM,
-    TORCHVISION,
-    VITBOOK,
-    Row,
-    _expand,
-    translate,
-)
-from vitbook.pretrained.weight_files import tensors_in
+from vitbook.pretrained import adapting, layouts, load_pretrained, preprocessing
+from vitbook.pretrained.layouts import BIG_VISION, GOOGLE, LAYOUTS, PUBLISHED_TORCHVISION, TIMM, TORCHVISION, VITBOOK
 from vitbook.vit import VisionTransformer, ViTConfig
 
-
-def state_of(content: dict) -> dict[str, torch.Tensor]:
-    return tensors_in(content)[0]
-
-
-def names(layout, prefix: str = "") -> list[str]:
-    return [name for row in layout.rows(DEPTH, prefix) for name in row.theirs]
+OURS = set(VisionTransformer(ViTConfig(8, 4, 3, 5, 12, DEPTH, 3, 20)).state_dict())
+DISTILLED = {"embedding.dist_token", "head_dist.weight", "head_dist.bias"}
+PRE_LOGITS = {"heads.pre_logits.weight", "heads.pre_logits.bias"}
 
 
 @pytest.mark.parametrize(
-    ("layout", "state", "prefix"),
+    ("layout", "names", "prefix"),
     [
-        (GOOGLE, foreign.google(hidden=True), ""),
-        (BIG_VISION, foreign.google(big_vision=True, hidden=True), "params/"),
-        (TIMM, foreign.timm(distilled=True), ""),
-        (VITBOOK, VisionTransformer(ViTConfig(8, 4, 3, 5, 12, DEPTH, 3, 20)).state_dict(), ""),
+        (GOOGLE, {*foreign.google(hidden=True)}, ""),
+        (BIG_VISION, {*foreign.google(big_vision=True, hidden=True)}, "params/"),
+        (TIMM, {*foreign.timm(distilled=True)}, ""),
+        (TORCHVISION, {*foreign.torchvision()} | PRE_LOGITS, ""),
+        (PUBLISHED_TORCHVISION, {*foreign.torchvision(published=True)} | PRE_LOGITS, ""),
+        (VITBOOK, OURS | DISTILLED, ""),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
-def test_a_table_holds_every_name_once(layout, state, prefix):
-    listed = names(layout, prefix)
+def test_a_table_holds_every_name_once(layout, names, prefix):
+    listed = [prefix + name.removeprefix("params/") for row in layout.rows(DEPTH) for name in row.theirs]
     assert len(listed) == len(set(listed))
-    optional = {"embedding.dist_token", "head_dist.weight", "head_dist.bias"} if layout is VITBOOK else set()
-    assert set(listed) == {prefix + name.removeprefix("params/") for name in state} | optional
+    assert set(listed) == names
 
 
-@pytest.mark.parametrize("old", [False, True])
-def test_torchvisions_tables_hold_every_name_once(old):
-    layout = LAYOUTS[LAYOUTS.index(TORCHVISION)] if not old else LAYOUTS[5]
-    assert set(names(layout)) - set(foreign.torchvision(old)) == {
-        "heads.pre_logits.weight",
-        "heads.pre_logits.bias",
-    }
-    assert set(foreign.torchvision(old)) <= set(names(layout))
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_all_tables_name_the_same_tensors_of_ours(layout):
+    ours = [row.ours for row in layout.rows(DEPTH) if row.ours != "-"]
+    assert len(ours) == len(set(ours))
+    assert set(ours) - DISTILLED == OURS
 
 
-def test_all_tables_name_the_same_tensors_of_ours():
-    own = set(VisionTransformer(ViTConfig(8, 4, 3, 5, 12, DEPTH, 3, 20)).state_dict())
-    for layout in LAYOUTS:
-        ours = [row.ours for row in layout.rows(DEPTH) if row.ours != "-"]
-        assert len(ours) == len(set(ours))
-        assert set(ours) - {"embedding.dist_token", "head_dist.weight", "head_dist.bias"} == own, layout.name
+def test_a_new_library_is_a_new_table(monkeypatch):
+    """Nothing else has to know it: names, axes, what no tensor tells, preprocessing and interpolation are data."""
+    table = TIMM.renamed("new", {"  cls_token": "  class_embed", "blocks.{i}.": "layer.{i}."})
+    monkeypatch.setattr(layouts, "LAYOUTS", [*LAYOUTS, replace(table, settings={"drop_path": 0.25})])
+    monkeypatch.setitem(preprocessing.STYLES, "new", dict(preprocessing.STYLES["timm"], crop=0.7))
+    monkeypatch.setitem(adapting.KERNELS, "new", adapting.KERNELS["timm_npz"])
+    state = foreign.timm()
+    new = {name.replace("cls_token", "class_embed").replace("blocks.", "layer."): t for name, t in state.items()}
+    weights = load_pretrained(new, num_heads=H, image_size=20)
+    expected = load_pretrained(state, num_heads=H, image_size=20, resize="timm_npz").model
+    assert (weights.layout, weights.preprocessing.crop, weights.model.config.drop_path) == ("new", 0.7, 0.25)
+    assert weights.notes[-1].endswith("as new does it: bilinear")
+    images = foreign.images(side=20).float()
+    assert_close(weights.model(images), expected(images))
 
 
-def test_the_tables_say_what_the_published_ones_say():
-    """A line of each, by hand."""
-    rows = {row.ours: row for row in GOOGLE.rows(2)}
-    block = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
-    assert rows["encoder.blocks.1.attn.qkv.weight"] == Row(
-        "encoder.blocks.1.attn.qkv.weight",
-        (f"{block}/query/kernel", f"{block}/key/kernel", f"{block}/value/kernel"),
-        "D h d -> (h d) D",
-    )
-    rows = {row.ours: row for row in HUGGING_FACE.rows(2)}
-    assert rows["encoder.blocks.1.mlp.fc2.bias"].theirs == ("vit.encoder.layer.1.output.dense.bias",)
-    today = {row.ours: row for row in HUGGING_FACE.renamed("hf", IN_MEMORY).rows(2)}
-    assert today["encoder.blocks.1.mlp.fc2.bias"].theirs == ("vit.layers.1.mlp.fc2.bias",)
-    assert today["encoder.blocks.1.attn.proj.bias"].theirs == ("vit.layers.1.attention.o_proj.bias",)
-
-
-def test_one_tensor_after_the_other_becomes_ours():
-    """The chapter's way: a row, their arrays, our tensor."""
-    state = state_of(foreign.google())
-    rows = {row.ours: row for row in GOOGLE.rows(DEPTH)}
-    block = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
-    qkv = rows["encoder.blocks.1.attn.qkv.weight"].read(state)
-    assert qkv.shape == (3 * D, D)
-    for part, name in enumerate(("query", "key", "value")):
-        for head in range(H):
-            start = part * D + head * (D // H)
-            assert_close(qkv[start : start + D // H], state[f"{block}/{name}/kernel"][:, head].T, rtol=0, atol=0)
-    proj = rows["encoder.blocks.1.attn.proj.weight"].read(state)
-    assert_close(proj[:, 4:8], state[f"{block}/out/kernel"][1].T, rtol=0, atol=0)
-    patch = rows["embedding.patch_embed.proj.weight"].read(state)
-    assert patch.shape == (D, C, P, P)
-    assert patch[5, 2, 1, 3] == state["embedding/kernel"][1, 3, 2, 5]
-    assert rows["encoder.blocks.0.mlp.fc1.weight"].read(state).shape == (HIDDEN, D)
-    assert rows["head.weight"].read(state).shape == (K, D)
-
-
-def test_no_number_is_lost_or_doubled():
-    for content in (foreign.google(), foreign.timm(distilled=True), foreign.torchvision()):
-        state = state_of(content)
-        tensors = translate(state).tensors
-        assert sum(t.numel() for t in tensors.values()) == sum(prod(t.shape) for t in state.values())
-        ours, theirs = (torch.cat([t.flatten() for t in ts.values()]).sort()[0] for ts in (tensors, state))
-        assert_close(ours, theirs, rtol=0, atol=0)
-
-
-def test_a_row_that_is_written_is_read_again():
-    row = Row("a", ("q", "k", "v"))
-    tensor = torch.arange(24.0).view(6, 4)
-    written = row.write(tensor)
-    assert [part.shape for part in written.values()] == [(2, 4)] * 3
-    assert torch.equal(row.read(written), tensor)
+# Families without a table
 
 
 @pytest.mark.parametrize(
-    ("name", "spelled"),
+    ("names", "family"),
     [
-        ("a.b", ["a.b"]),
-        ("a.{b,c}", ["a.b", "a.c"]),
-        ("{q,k}.{w,b}", ["q.w", "q.b", "k.w", "k.b"]),
-        ("in_{w,b}", ["in_w", "in_b"]),
+        (["blocks.0.ls1.gamma", "mask_token"], "DINOv2"),
+        (["storage_tokens", "rope_embed.periods", "blocks.0.ls1.gamma"], "DINOv3"),
+        (["decoder_pos_embed", "decoder_blocks.0.norm1.weight", "mask_token"], "a masked autoencoder"),
+        (["visual.class_embedding", "visual.conv1.weight", "visual.ln_pre.weight", "logit_scale"], "CLIP"),
+        (["visual.trunk.attn_pool.latent", "logit_scale", "logit_bias"], "SigLIP"),
+        (["layers.0.blocks.0.attn.logit_scale", "layers.0.blocks.0.attn.cpb_mlp.0.weight"], "a Swin Transformer"),
+        (["conv1.weight", "layer1.0.conv1.weight"], "a ResNet"),
     ],
 )
-def test_braces_are_spelled_out(name, spelled):
-    assert _expand(name) == spelled
+def test_other_families_are_named(names, family):
+    state = foreign.timm() if family.startswith(("DINO", "a masked")) else {}  # which have timm's names otherwise
+    with pytest.raises(ValueError, match=f"by its names this is {family}.*, which has no table here$"):
+        load_pretrained({**state, **{name: torch.ones(2) for name in names}}, num_heads=H)
+
+
+TINY = dict(
+    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=8, patch_size=4
+)
+DECODER = dict(decoder_hidden_size=16, decoder_num_hidden_layers=1, decoder_num_attention_heads=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "family"),
+    [
+        ("Dinov2", TINY, "DINOv2"),
+        ("Dinov2WithRegisters", TINY, "DINOv2"),
+        ("DINOv3ViT", TINY, "DINOv3"),
+        ("ViTMAE", TINY | DECODER, "a masked autoencoder"),
+        ("CLIPVision", TINY, "CLIP"),
+        ("SiglipVision", TINY, "SigLIP"),
+        ("Swin", dict(embed_dim=8, depths=[1], num_heads=[2], image_size=8, window_size=2), "a Swin Transformer"),
+        ("ResNet", dict(embedding_size=8, hidden_sizes=[8], depths=[1]), "a ResNet"),
+    ],
+)
+def test_so_are_those_of_hugging_face(kind, sizes, family):
+    transformers = pytest.importorskip("transformers")
+    model = getattr(transformers, f"{kind}ForPreTraining" if kind == "ViTMAE" else f"{kind}Model")
+    with pytest.raises(ValueError, match=f"by its names this is {family}"):
+        load_pretrained(model(getattr(transformers, f"{kind}Config")(**sizes)).state_dict())
+
+
+def test_no_family_is_guessed_without_a_sign():
+    with pytest.raises(ValueError, match=r"unexpected fc_norm\.weight$"):
+        load_pretrained(foreign.timm() | {"fc_norm.weight": torch.ones(D)}, num_heads=H)

@@ -1,4 +1,4 @@
-"""A picture becomes what each source's own evaluation makes of it."""
+"""An image becomes what each source's own evaluation makes of it; timm's and torchvision's own are in test_peers.py."""
 
 import io
 
@@ -13,53 +13,47 @@ from vitbook._support.images import crop_and_scale, read_picture
 from vitbook.data import photograph
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
-PORTRAIT = photograph("portrait")  # 224×224
-CHINA = photograph("china")  # 427×640
+PORTRAIT, CHINA = photograph("portrait"), photograph("china")  # 224×224, 427×640
+SMALL = Preprocessing(image_size=(32, 32), **STYLES["timm"])
 
 
-def pil(picture: torch.Tensor) -> Image.Image:
-    return Image.fromarray(picture.permute(1, 2, 0).numpy())
+def pil(image: torch.Tensor) -> Image.Image:
+    return Image.fromarray(image.permute(1, 2, 0).numpy())
 
 
-def normalised(picture: Image.Image, style: dict) -> torch.Tensor:
+def normalized(image: Image.Image, style: dict) -> torch.Tensor:
     """(x/255 − mean)/std, a channel at a time."""
-    pixels = np.asarray(picture).astype(np.float64) / 255
+    pixels = np.asarray(image).astype(np.float64) / 255
     return torch.from_numpy((pixels - style["mean"]) / style["std"]).permute(2, 0, 1)[None].float()
 
 
-@pytest.mark.parametrize("picture", [PORTRAIT, CHINA, CHINA.mT], ids=["square", "wide", "high"])
-@pytest.mark.parametrize(
-    ("family", "scaled"), [("torchvision", 128), ("deit", 128), ("timm", 124), ("big_vision", 128)]
-)
-def test_scale_and_crop_as_in_torchvision_and_timm(family, scaled, picture):
+@pytest.mark.parametrize("photo", [PORTRAIT, CHINA, CHINA.mT], ids=["square", "wide", "high"])
+@pytest.mark.parametrize(("name", "scaled"), [("torchvision", 128), ("deit", 128), ("timm", 124), ("big_vision", 128)])
+def test_scale_and_crop_as_in_torchvision_and_timm(name, scaled, photo):
     """Resize(scaled), of the shorter side, then CenterCrop(112)."""
-    style, image = STYLES[family], pil(picture)
-    method = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[style["interpolation"]]
+    style, image = STYLES[name], pil(photo)
     short, long = min(image.size), int(scaled * max(image.size) / min(image.size))
-    image = image.resize((scaled, long) if image.width == short else (long, scaled), method)
+    size = (scaled, long) if image.width == short else (long, scaled)
+    image = image.resize(size, Image.Resampling[style["interpolation"].upper()])
     left, top = int(round((image.width - 112) / 2.0)), int(round((image.height - 112) / 2.0))
-    expected = normalised(image.crop((left, top, left + 112, top + 112)), style)
-    assert_close(Preprocessing(image_size=(112, 112), **style)(picture), expected)
+    expected = normalized(image.crop((left, top, left + 112, top + 112)), style)
+    assert_close(Preprocessing(image_size=(112, 112), **style)(photo), expected)
 
 
-def test_with_all_of_the_side_it_is_what_our_trainings_see():
-    expected = normalised(crop_and_scale(pil(CHINA), 96, 112), STYLES["vitbook"])
-    assert_close(Preprocessing(image_size=(96, 112), **STYLES["vitbook"])(CHINA), expected)
+def test_without_a_margin_it_is_what_our_training_runs_see_and_without_a_crop_all_of_it():
+    cropped = normalized(crop_and_scale(pil(CHINA), 96, 112), STYLES["vitbook"])
+    squeezed = normalized(pil(CHINA).resize((112, 96), Image.Resampling.BILINEAR), STYLES["google"])
+    assert_close(Preprocessing(image_size=(96, 112), **STYLES["vitbook"])(CHINA), cropped)
+    assert_close(Preprocessing(image_size=(96, 112), **STYLES["google"])(CHINA), squeezed)
 
 
 def test_a_view_of_other_proportions_is_in_the_middle():
-    """The middle of a ramp is grey, whichever side is the longer one."""
+    """The middle of a ramp is gray, whichever side is the longer one."""
     ramp = torch.linspace(0, 255, 640).to(torch.uint8).expand(3, 400, 640)
     for size in ((40, 80), (80, 40), (64, 64)):
-        for picture in (ramp, ramp.mT):
-            seen = Preprocessing((0.5,) * 3, (0.5,) * 3, size, 0.8)(picture)
+        for image in (ramp, ramp.mT):
+            seen = Preprocessing((0.5,) * 3, (0.5,) * 3, size, 0.8)(image)
             assert seen.shape == (1, 3, *size) and abs(seen.mean()) < 0.02
-
-
-def test_without_a_crop_the_whole_is_squeezed():
-    style = STYLES["google"]
-    expected = normalised(pil(CHINA).resize((112, 96), Image.Resampling.BILINEAR), style)
-    assert_close(Preprocessing(image_size=(96, 112), **style)(CHINA), expected)
 
 
 def test_hugging_faces_own_processor_agrees():
@@ -69,46 +63,34 @@ def test_hugging_faces_own_processor_agrees():
     assert_close(Preprocessing(image_size=(96, 96), **STYLES["hf"])(CHINA), expected, rtol=0, atol=1e-6)
 
 
-def test_a_picture_may_be_a_tensor_or_a_pillow_image_of_any_mode():
-    preprocessing = Preprocessing(image_size=(32, 32), **STYLES["timm"])
-    expected = preprocessing(PORTRAIT)
+def test_an_image_may_be_a_tensor_or_a_pillow_image():
+    expected = SMALL(PORTRAIT)
     assert expected.shape == (1, 3, 32, 32) and expected.dtype == torch.float32
-    assert torch.equal(preprocessing(pil(PORTRAIT)), expected)
-    assert torch.equal(preprocessing(PORTRAIT.as_subclass(OnAGpu)), expected)
-    assert torch.equal(preprocessing(pil(PORTRAIT).convert("RGBA")), expected)
-    assert preprocessing(pil(PORTRAIT).convert("L")).shape == (1, 3, 32, 32)
+    for same in (pil(PORTRAIT), PORTRAIT.as_subclass(OnAGpu), pil(PORTRAIT).convert("RGBA")):
+        assert torch.equal(SMALL(same), expected)
+    assert torch.equal(SMALL.normalise(SMALL.view(PORTRAIT)), expected)  # the older spelling
 
 
-@pytest.mark.parametrize("mode", ["I;16", "RGBA"])
-def test_a_pillow_image_is_seen_as_its_file_would_be(mode):
-    picture = pil(PORTRAIT).convert("RGBA")
+@pytest.mark.parametrize("mode", ["I;16", "RGBA", "L"])
+def test_a_pillow_image_of_any_mode_is_seen_as_its_file_would_be(mode):
+    image = pil(PORTRAIT).convert("RGBA")
     if mode == "RGBA":
-        picture.putalpha(picture.getchannel("R"))
+        image.putalpha(image.getchannel("R"))
     else:
-        picture = Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 257)
-    assert picture.mode == mode
+        levels = np.asarray(image.convert("L"))
+        image = Image.fromarray(levels.astype(np.uint16) * 257 if mode == "I;16" else levels)
+    assert image.mode == mode
     file = io.BytesIO()
-    picture.save(file, "PNG")
-    preprocessing = Preprocessing(image_size=(32, 32), **STYLES["timm"])
-    seen = preprocessing(picture)
-    assert torch.equal(seen, preprocessing(read_picture(file.getvalue(), "it")))
+    image.save(file, "PNG")
+    seen = SMALL(image)
+    assert torch.equal(seen, SMALL(read_picture(file.getvalue(), "it")))
     assert 0.1 < seen.std() and (seen < 0.95).double().mean() > 0.5, "not all white"
 
 
-def test_one_channel_is_grey():
+def test_one_channel_is_gray():
     got = Preprocessing((0.3,), (0.2,), (224, 224))(PORTRAIT)
     expected = (torch.from_numpy(np.asarray(pil(PORTRAIT).convert("L")).copy()) / 255 - 0.3) / 0.2
-    assert_close(got[0, 0], expected)
-    assert got.shape == (1, 1, 224, 224)
-
-
-def test_every_setting_has_an_effect():
-    one = Preprocessing((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (32, 40), 1.0, "bicubic")
-    others = [dict(mean=(0.5, 0.5, 0.4)), dict(std=(0.5, 0.5, 0.4)), dict(image_size=(40, 32)), dict(crop=0.5)]
-    others += [dict(crop=None), dict(interpolation="bilinear")]
-    for change in others:
-        got = Preprocessing(**vars(one) | change)(CHINA)
-        assert got.shape != one(CHINA).shape or not torch.allclose(got, one(CHINA)), change
+    assert_close(got, expected[None, None])
 
 
 @pytest.mark.parametrize(
@@ -116,8 +98,6 @@ def test_every_setting_has_an_effect():
     [
         (dict(mean=(0.5, 0.5)), "mean and std must be 1 or 3 finite numbers"),
         (dict(mean=(0.5, np.nan, 0.5)), r"got \(0.5, nan, 0.5\)"),
-        (dict(mean=(0.5, 0.5, -np.inf)), r"got \(0.5, 0.5, -inf\)"),
-        (dict(std=(0.5, np.nan, 0.5)), r"and \(0.5, nan, 0.5\)"),
         (dict(std=(0.5, np.inf, 0.5)), r"and \(0.5, inf, 0.5\)"),
         (dict(std=(0.5, 0.5, 0.0)), "std above 0, got"),
         (dict(crop=1.5), "crop must be None or a share, above 0 and at most 1, got 1.5"),
@@ -127,30 +107,20 @@ def test_every_setting_has_an_effect():
 )
 def test_impossible_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
-        Preprocessing(**dict(image_size=(32, 32), **STYLES["timm"]) | settings)
+        Preprocessing(**vars(SMALL) | settings)
 
 
-@pytest.mark.parametrize("picture", [PORTRAIT.float(), PORTRAIT[None], PORTRAIT[:1]])
-def test_other_tensors_are_named(picture):
+@pytest.mark.parametrize("image", [PORTRAIT.float(), PORTRAIT[None], PORTRAIT[:1], PORTRAIT[:, :0], "portrait.jpg"])
+def test_what_is_no_image_is_named(image):
     with pytest.raises(
-        ValueError, match=r"must be a PIL image or uint8 \(3, H, W\) with at least one pixel, got torch"
+        ValueError, match=r"image must be a PIL image or uint8 \(3, H, W\) with at least one pixel, got"
     ):
-        Preprocessing(image_size=(32, 32), **STYLES["timm"])(picture)
+        SMALL(image)
 
 
 @pytest.mark.parametrize("size", [(1, 5000), (5000, 1)])
-def test_a_line_that_would_first_become_a_huge_picture_is_refused(size):
+def test_a_line_that_would_first_become_a_huge_image_is_refused(size):
     strip = Image.new("RGB", size)
     with pytest.raises(ValueError, match="would first be scaled to .*1,280,000.*: expected at most 100,000,000 pixels"):
         Preprocessing(image_size=(224, 224), **STYLES["torchvision"])(strip)
     assert Preprocessing(image_size=(224, 224), **STYLES["vitbook"])(strip).shape == (1, 3, 224, 224)
-
-
-@pytest.mark.parametrize("crop", [None, 0.5, 1.0])
-def test_a_picture_without_pixels_is_named(crop):
-    preprocessing = Preprocessing(image_size=(4, 4), mean=(0.5,) * 3, std=(0.5,) * 3, crop=crop)
-    for shape in ((3, 0, 5), (3, 5, 0)):
-        with pytest.raises(ValueError, match=r"at least one pixel, got torch.uint8 of shape \(3, "):
-            preprocessing(torch.zeros(shape, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="at least one pixel, got 5×0"):
-        preprocessing(Image.new("RGB", (0, 5)))

@@ -1,8 +1,11 @@
-"""Every kind of file gives the tensors that were put in; what is none, is damaged or brings code along is refused."""
+"""Every kind of file gives the tensors that were put in; what is none, is damaged or contains code is refused.
+
+Files that are made to do harm are in tests/test_hostile.py.
+"""
 
 import argparse
 import os
-import pickle
+import random
 
 import foreign
 import numpy as np
@@ -11,13 +14,14 @@ import torch
 from safetensors.torch import save_file
 
 from vitbook.checkpoint import save_checkpoint
+from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.weight_files import read_file, tensors_in
 
-STATE = foreign.timm()
+STATE = foreign.timm(depth=1)
+KINDS = [".npz", ".safetensors", ".pth", ".pt", ".bin", ".json"]
 
 
-def write(path, state=None):
-    state = STATE if state is None else state
+def write(path, state=STATE):
     if path.suffix == ".npz":
         np.savez(path, **{name: tensor.numpy() for name, tensor in state.items()})
     elif path.suffix == ".safetensors":
@@ -29,116 +33,136 @@ def write(path, state=None):
     return path
 
 
-KINDS = [".npz", ".safetensors", ".pth", ".pt", ".bin", ".json"]
+def equal(state, expected=STATE) -> bool:
+    return state.keys() == expected.keys() and all(torch.equal(state[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_was_put_in_comes_out(tmp_path, kind):
     content, facts = read_file(write(tmp_path / f"weights{kind}"))
     state, nested = tensors_in(content)
-    assert state.keys() == STATE.keys()
-    assert all(torch.equal(state[name], tensor) for name, tensor in STATE.items())
+    assert equal(state)
     assert (nested, facts) == (False, {"fact": 1} if kind == ".json" else {})
 
 
 def test_a_folder_is_its_best_checkpoint(tmp_path):
     write(tmp_path / "best.json")
-    assert read_file(tmp_path)[0].keys() == STATE.keys()
+    assert equal(read_file(tmp_path)[0])
 
 
 @pytest.mark.parametrize("nest", ["model", "state_dict"])
-def test_tensors_are_found_where_training_code_keeps_them(tmp_path, nest):
+def test_tensors_are_taken_from_where_training_code_keeps_them(tmp_path, nest):
     torch.save({nest: STATE, "epoch": 3, "optimizer": {"lr": 0.1}}, tmp_path / "a.pth")
     state, nested = tensors_in(read_file(tmp_path / "a.pth")[0])
-    assert nested and state.keys() == STATE.keys()
+    assert nested and equal(state)
 
 
-def test_packed_arrays_are_read(tmp_path):
+def test_compressed_arrays_and_old_pickles_are_read(tmp_path):
     arrays = {name: tensor.numpy() for name, tensor in STATE.items()}
-    np.savez_compressed(tmp_path / "a.npz", **arrays, head=np.zeros((100, 20)))
-    assert read_file(tmp_path / "a.npz")[0].keys() == {*STATE, "head"}
+    np.savez_compressed(tmp_path / "a.npz", **arrays)
+    assert equal(tensors_in(read_file(tmp_path / "a.npz")[0])[0])
+    torch.save(STATE, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
+    assert equal(read_file(tmp_path / "a.pth")[0])
 
 
-def test_two_names_may_share_their_numbers_and_no_more(tmp_path):
+def test_two_names_may_share_their_numbers_and_no_more():
     one = torch.rand(300)
     assert tensors_in({"a": one, "b": one})[0].keys() == {"a", "b"}
     with pytest.raises(ValueError, match="weights of 3,600 bytes share 1,200 among them"):
         tensors_in({"a": one, "b": one, "c": one})
 
 
-def test_the_format_of_old_pickles_is_read(tmp_path):
-    torch.save(STATE, tmp_path / "a.pth", _use_new_zipfile_serialization=False)
-    assert read_file(tmp_path / "a.pth")[0].keys() == STATE.keys()
+# Damage
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [".pth", ".npz"])
+def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path, kind):
+    """Anywhere in the file, and densely where the list of its members stands."""
+    path, dice = (
+        write(tmp_path / f"weights{kind}", {"cls_token": STATE["cls_token"], "b": torch.rand(9)}),
+        random.Random(0),
+    )
+    content, expected = path.read_bytes(), tensors_in(read_file(path)[0])[0]
+    first = content.index(b"PK\x01\x02")
+    refused = 0
+    for at in [*dice.choices(range(len(content)), k=400), *range(first, len(content))]:
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << dice.randrange(8)
+        path.write_bytes(flipped)
+        try:
+            assert equal(tensors_in(read_file(path)[0])[0], expected), f"byte {at} was changed without an error"
+        except ValueError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > 200
+
+
+@pytest.mark.parametrize("kind", [".pth", ".npz"])
+@pytest.mark.parametrize("bit", range(8))
+def test_what_hides_a_member_is_noticed(tmp_path, kind, bit):
+    """Marked as a folder, torch would read nothing of it; with a longer comment, zipfile would pass over the next."""
+    path = write(tmp_path / f"weights{kind}")
+    content = path.read_bytes()
+    at = content.index(b"PK\x01\x02")
+    for offset, mask in ((32, 1 << bit), (38, 0x10)):
+        changed = bytearray(content)
+        changed[at + offset] |= mask
+        path.write_bytes(changed)
+        with pytest.raises(ValueError, match=f"weights{kind} holds no weights that can be read: "):
+            read_file(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "content", [b"", b"no weights, but words\n", b"\x80\x02", b"PK\x03\x04", bytes(range(256)) * 9]
-)
-def test_other_files_are_refused(tmp_path, kind, content):
-    path = tmp_path / f"weights{kind}"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"weights{kind} (holds no weights|should be)"):
-        read_file(path)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.98])
+@pytest.mark.parametrize("share", [0, 0.02, 0.5, 0.98])
 def test_files_that_are_cut_short_are_refused(tmp_path, kind, share):
     path = write(tmp_path / f"weights{kind}")
-    if kind == ".json":
-        path = next(tmp_path.glob("*.safetensors"))
+    path = next(tmp_path.glob("*.safetensors")) if kind == ".json" else path
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(ValueError, match=r"weights[-\w]*\."):
         read_file(tmp_path / f"weights{kind}")
 
 
-class Danger:
-    """Pickled, a call; unpickled without care, done."""
-
-    def __init__(self, call, *arguments):
-        self.call, self.arguments = call, arguments
-
-    def __reduce__(self):
-        return self.call, self.arguments
-
-
-@pytest.mark.parametrize("zipped", [True, False])
-def test_a_pickle_with_code_is_refused_and_not_run(tmp_path, zipped):
-    danger = Danger(os.mkdir, str(tmp_path / "done"))
-    torch.save(STATE | {"norm.bias": danger}, tmp_path / "a.pth", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(
-        ValueError, match="a.pth holds no weights that can be read: to read it would run (posix|nt).mkdir"
-    ):
-        read_file(tmp_path / "a.pth")
-    (tmp_path / "plain.pt").write_bytes(pickle.dumps(danger))
-    with pytest.raises(ValueError, match="plain.pt holds no weights"):
-        read_file(tmp_path / "plain.pt")
-    np.savez(tmp_path / "a.npz", cls=np.array([danger], dtype=object))
-    with pytest.raises(ValueError, match="a.npz holds no weights.*allow_pickle=False"):
-        read_file(tmp_path / "a.npz")
-    assert not (tmp_path / "done").exists()
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("content", [b"no weights, but words\n", b"\x80\x02", b"PK\x03\x04", bytes(range(256)) * 9])
+def test_other_contents_are_refused(tmp_path, kind, content):
+    path = tmp_path / f"weights{kind}"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"weights{kind} (holds no weights|should be)"):
+        read_file(path)
 
 
-def test_settings_beside_the_weights_are_named(tmp_path):
+def test_settings_beside_the_weights_are_not_run(tmp_path):
     torch.save({"model": STATE, "args": argparse.Namespace(lr=0.1)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="to read it would run argparse.Namespace"):
         read_file(tmp_path / "a.pth")
 
 
-def test_a_file_that_is_not_there_is_a_missing_file(tmp_path):
-    for name in (*(f"weights{kind}" for kind in KINDS), "weights.h5", "."):
-        with pytest.raises(FileNotFoundError, match="weights|best.json"):
-            read_file(tmp_path / name)
+# What is no file of weights
 
 
-def test_other_kinds_of_files_are_named(tmp_path):
+@pytest.mark.parametrize("load", [read_file, load_pretrained])
+def test_a_missing_file_a_folder_and_a_pipe_are_named(tmp_path, load):
+    for name in (*(f"weights{kind}" for kind in KINDS), "weights.h5"):
+        with pytest.raises(FileNotFoundError, match=name):
+            load(tmp_path / name)
+    (tmp_path / "weights.pth").mkdir()
+    with pytest.raises(FileNotFoundError, match="weights.pth.*best.json"):
+        load(tmp_path / "weights.pth")
     (tmp_path / "weights.h5").write_bytes(b"\x89HDF")
     with pytest.raises(
         ValueError, match="weights.h5 should be a file of weights, .npz, .safetensors, .pth, .pt, .bin or"
     ):
-        read_file(tmp_path / "weights.h5")
+        load(tmp_path / "weights.h5")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, kind):
+    os.mkfifo(tmp_path / f"weights{kind}")
+    with pytest.raises(ValueError, match=f"weights{kind} is not a regular file"):
+        load_pretrained(tmp_path / f"weights{kind}")
 
 
 @pytest.mark.parametrize(
@@ -147,13 +171,8 @@ def test_other_kinds_of_files_are_named(tmp_path):
         ([], "weights must be tensors by name, got list"),
         ({"a": 3.0}, "a: expected a tensor of floating-point numbers, got float"),
         ({"a": np.ones(3, int)}, "a: expected a tensor of floating-point numbers, got int64"),
-        ({"a": np.ones(3, "V2")}, "a: expected a tensor of floating-point numbers, got .V2"),
         ({"a": np.ones(3, ">f4")}, "a: expected a tensor of floating-point numbers, got >f4"),
-        pytest.param(
-            {"a": np.ones(3, np.longdouble)},
-            "a: expected a tensor of floating-point numbers, got float",
-            marks=pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="no longer numbers here"),
-        ),
+        ({"a": np.array(["a"])}, "a: expected a tensor of floating-point numbers, got <U1"),
         ({"model": {"a": {}}}, "a: expected a tensor of floating-point numbers, got dict"),
         ({3: torch.ones(2)}, "3: expected a name and a tensor with all of its numbers, got torch.strided"),
         ({"a": torch.ones(2).to_sparse()}, "'a': expected a name and a tensor .*, got torch.sparse_coo"),

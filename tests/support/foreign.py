@@ -1,4 +1,4 @@
-"""Small checkpoints as other libraries write them, and what those libraries compute with them, written down anew.
+"""Small checkpoints as other libraries write them, and the logits that those libraries compute with them.
 
 The names and formulas here are theirs; nothing is taken from vitbook. All numbers are float64.
 """
@@ -8,19 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Sizes that all differ: picture side, patch side, channels, width, heads, hidden width, classes, blocks
+# Sizes that all differ: image side, patch side, channels, width, heads, hidden width, classes, blocks
 SIDE, P, C, D, H, HIDDEN, K, DEPTH = 12, 4, 3, 20, 5, 33, 7, 2
 N = (SIDE // P) ** 2
 
 
-def numbers(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, np.ndarray]:
-    """Arrays of these shapes, so large that every one of them matters."""
-    random = np.random.default_rng(seed)
-    return {name: random.normal(scale=0.3, size=shape) + 0.1 for name, shape in shapes.items()}
-
-
-def tensors(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(array) for name, array in numbers(shapes, seed).items()}
+def tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """Tensors of these shapes, with numbers so large that every one of them matters."""
+    random = np.random.default_rng(0)
+    return {name: torch.from_numpy(random.normal(0.1, 0.3, shape)) for name, shape in shapes.items()}
 
 
 def images(batch: int = 2, side: int = SIDE, channels: int = C) -> Tensor:
@@ -33,171 +29,146 @@ def images(batch: int = 2, side: int = SIDE, channels: int = C) -> Tensor:
 def google(classes: int = K, hidden: bool = False, big_vision: bool = False, token: bool = True) -> dict:
     """hidden: whether pre_logits is there; token: whether there is a class token."""
     norm2, attention, mlp = ("LayerNorm_1", "0", "0") if big_vision else ("LayerNorm_2", "1", "3")
-    shapes = {
-        "embedding/kernel": (P, P, C, D),
-        "embedding/bias": (D,),
-        "Transformer/encoder_norm/scale": (D,),
-        "Transformer/encoder_norm/bias": (D,),
-    }
-    if token:
-        shapes["cls"] = (1, 1, D)
-    if big_vision:
-        shapes["pos_embedding"] = (1, N, D)
-    else:
-        shapes["Transformer/posembed_input/pos_embedding"] = (1, N + 1, D)
-    if hidden:
-        shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)}
-    if classes:
-        shapes |= {"head/kernel": (D, classes), "head/bias": (classes,)}
+    positions = (
+        {"pos_embedding": (1, N, D)} if big_vision else {"Transformer/posembed_input/pos_embedding": (1, 1 + N, D)}
+    )
+    shapes = {"embedding/kernel": (P, P, C, D), "embedding/bias": (D,)} | positions
+    shapes |= {"Transformer/encoder_norm/scale": (D,), "Transformer/encoder_norm/bias": (D,)}
+    shapes |= {"cls": (1, 1, D)} if token else {}
+    shapes |= {"pre_logits/kernel": (D, D), "pre_logits/bias": (D,)} if hidden else {}
+    shapes |= {"head/kernel": (D, classes), "head/bias": (classes,)} if classes else {}
     for i in range(DEPTH):
         block = f"Transformer/encoderblock_{i}/"
         for norm in ("LayerNorm_0", norm2):
             shapes |= {f"{block}{norm}/scale": (D,), f"{block}{norm}/bias": (D,)}
+        heads = f"{block}MultiHeadDotProductAttention_{attention}/"
         for name in ("query", "key", "value"):
-            prefix = f"{block}MultiHeadDotProductAttention_{attention}/{name}/"
-            shapes |= {f"{prefix}kernel": (D, H, D // H), f"{prefix}bias": (H, D // H)}
-        prefix = f"{block}MultiHeadDotProductAttention_{attention}/out/"
-        shapes |= {f"{prefix}kernel": (H, D // H, D), f"{prefix}bias": (D,)}
+            shapes |= {f"{heads}{name}/kernel": (D, H, D // H), f"{heads}{name}/bias": (H, D // H)}
+        shapes |= {f"{heads}out/kernel": (H, D // H, D), f"{heads}out/bias": (D,)}
         for name, (inputs, outputs) in {"Dense_0": (D, HIDDEN), "Dense_1": (HIDDEN, D)}.items():
-            shapes |= {f"{block}MlpBlock_{mlp}/{name}/kernel": (inputs, outputs)}
-            shapes |= {f"{block}MlpBlock_{mlp}/{name}/bias": (outputs,)}
-    state = numbers(shapes)
-    return {f"params/{name}": array for name, array in state.items()} if big_vision else state
+            dense = f"{block}MlpBlock_{mlp}/{name}/"
+            shapes |= {f"{dense}kernel": (inputs, outputs), f"{dense}bias": (outputs,)}
+    return {("params/" if big_vision else "") + name: tensor.numpy() for name, tensor in tensors(shapes).items()}
 
 
-def google_scores(state: dict, pictures: Tensor) -> np.ndarray:
-    """What these arrays make of pictures, without torch. (B, C, H, W) → (B, K), or (B, D) without a head.
+def google_logits(state: dict, x: Tensor) -> Tensor:
+    """In Google's axes. (B, C, H, W) → (B, K), or (B, D) without a head.
 
     Differs: the exact GELU in place of Google's tanh form, which is at most 4.73e-4 away.
     """
-    gelu = np.vectorize(torch_free_gelu)
     big_vision = "params/pos_embedding" in state
-    state = {name.removeprefix("params/"): array for name, array in state.items()}
     norm2, attention, mlp = ("LayerNorm_1", "0", "0") if big_vision else ("LayerNorm_2", "1", "3")
+    s = {name.removeprefix("params/"): torch.from_numpy(array) for name, array in state.items()}
 
     def norm(x, name):
-        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6)
-        return x * state[f"{name}/scale"] + state[f"{name}/bias"]
+        x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-6).sqrt()
+        return x * s[f"{name}/scale"] + s[f"{name}/bias"]
 
     def dense(x, name):
-        return x @ state[f"{name}/kernel"] + state[f"{name}/bias"]
+        return x @ s[f"{name}/kernel"] + s[f"{name}/bias"]
 
-    x = pictures.numpy().transpose(0, 2, 3, 1)  # (B, H, W, C)
-    batch, rows = len(x), x.shape[1] // P
-    x = x.reshape(batch, rows, P, rows, P, C)
-    x = np.einsum("brpsqc,pqcd->brsd", x, state["embedding/kernel"]).reshape(batch, rows**2, D)
-    x = x + state["embedding/bias"]
-    token = [np.repeat(state["cls"], batch, axis=0)] if "cls" in state else []
-    if big_vision:
-        x = np.concatenate([*token, x + state["pos_embedding"]], axis=1)
-    else:
-        x = np.concatenate([*token, x], axis=1) + state["Transformer/posembed_input/pos_embedding"]
+    batch, rows = len(x), x.shape[2] // P
+    x = x.reshape(batch, C, rows, P, rows, P)
+    x = torch.einsum("bcrpsq,pqcD->brsD", x, s["embedding/kernel"]).flatten(1, 2) + s["embedding/bias"]
+    token = [s["cls"].expand(batch, -1, -1)] if "cls" in s else []
+    x = x + s["pos_embedding"] if big_vision else x
+    x = torch.cat([*token, x], dim=1)
+    x = x if big_vision else x + s["Transformer/posembed_input/pos_embedding"]
     for i in range(DEPTH):
         block = f"Transformer/encoderblock_{i}"
-        y = norm(x, f"{block}/LayerNorm_0")
-        name = f"{block}/MultiHeadDotProductAttention_{attention}"
+        y, name = norm(x, f"{block}/LayerNorm_0"), f"{block}/MultiHeadDotProductAttention_{attention}"
         q, k, v = (
-            np.einsum("btD,Dhd->bthd", y, state[f"{name}/{part}/kernel"]) + state[f"{name}/{part}/bias"]
+            torch.einsum("btD,Dhd->bthd", y, s[f"{name}/{part}/kernel"]) + s[f"{name}/{part}/bias"]
             for part in ("query", "key", "value")
         )
-        scores = np.einsum("bthd,bshd->bhts", q, k) / np.sqrt(q.shape[-1])
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
-        y = np.einsum("bhts,bshd->bthd", weights, v)
-        x = x + np.einsum("bthd,hdD->btD", y, state[f"{name}/out/kernel"]) + state[f"{name}/out/bias"]
-        y = gelu(dense(norm(x, f"{block}/{norm2}"), f"{block}/MlpBlock_{mlp}/Dense_0"))
-        x = x + dense(y, f"{block}/MlpBlock_{mlp}/Dense_1")
+        weights = (torch.einsum("bthd,bshd->bhts", q, k) / (D // H) ** 0.5).softmax(dim=-1)
+        y = torch.einsum("bhts,bshd,hdD->btD", weights, v, s[f"{name}/out/kernel"])
+        x = x + y + s[f"{name}/out/bias"]
+        name = f"{block}/MlpBlock_{mlp}"
+        x = x + dense(F.gelu(dense(norm(x, f"{block}/{norm2}"), f"{name}/Dense_0")), f"{name}/Dense_1")
     x = norm(x, "Transformer/encoder_norm")
-    x = x[:, 0] if token else x.mean(axis=1)
-    return dense(x, "head") if "head/kernel" in state else x
+    x = x[:, 0] if token else x.mean(dim=1)
+    return dense(x, "head") if "head/kernel" in s else x
 
 
-def torch_free_gelu(x: float) -> float:
-    from math import erf, sqrt
-
-    return 0.5 * x * (1 + erf(x / sqrt(2)))
-
-
-# timm's state dicts, and DeiT's: our weights' axes, q, k and v in one
+# timm's state dicts, and DeiT's: q, k and v in one
 
 
 def timm(distilled: bool = False, qkv_bias: bool = True, classes: int = K, dim: int = D, depth: int = DEPTH) -> dict:
     heads = ["head", "head_dist"] if distilled else ["head"]
     shapes = {"cls_token": (1, 1, dim)} | ({"dist_token": (1, 1, dim)} if distilled else {})
-    shapes |= {"pos_embed": (1, N + len(heads), dim)}
+    shapes |= {"pos_embed": (1, N + len(heads), dim), "norm.weight": (dim,), "norm.bias": (dim,)}
     shapes |= {"patch_embed.proj.weight": (dim, C, P, P), "patch_embed.proj.bias": (dim,)}
+    linear = {"attn.qkv": (3 * dim, dim), "attn.proj": (dim, dim), "mlp.fc1": (HIDDEN, dim), "mlp.fc2": (dim, HIDDEN)}
     for i in range(depth):
-        linear = {"attn.qkv": (3 * dim, dim), "attn.proj": (dim, dim)}
-        linear |= {"mlp.fc1": (HIDDEN, dim), "mlp.fc2": (dim, HIDDEN)}
         for name in ("norm1", "norm2"):
             shapes |= {f"blocks.{i}.{name}.weight": (dim,), f"blocks.{i}.{name}.bias": (dim,)}
         for name, shape in linear.items():
             shapes |= {f"blocks.{i}.{name}.weight": shape, f"blocks.{i}.{name}.bias": shape[:1]}
         if not qkv_bias:
             del shapes[f"blocks.{i}.attn.qkv.bias"]
-    shapes |= {"norm.weight": (dim,), "norm.bias": (dim,)}
     for head in heads if classes else []:
         shapes |= {f"{head}.weight": (classes, dim), f"{head}.bias": (classes,)}
     return tensors(shapes)
 
 
-def timm_scores(state: dict[str, Tensor], x: Tensor, heads: int = H) -> Tensor:
+def timm_logits(s: dict[str, Tensor], x: Tensor) -> Tensor:
     """As in timm's forward. (B, C, H, W) → (B, K)."""
-    dim = state["cls_token"].shape[-1]
-    x = F.conv2d(x, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=P).flatten(2).mT
-    prefix = [state[name].expand(len(x), -1, -1) for name in ("cls_token", "dist_token") if name in state]
-    x = torch.cat([*prefix, x], dim=1) + state["pos_embed"]
-    for i in range(1 + max(int(name.split(".")[1]) for name in state if name.startswith("blocks."))):
-        block = {name.removeprefix(f"blocks.{i}."): t for name, t in state.items() if name.startswith(f"blocks.{i}.")}
-        y = F.layer_norm(x, [dim], block["norm1.weight"], block["norm1.bias"], 1e-6)
-        y = F.linear(y, block["attn.qkv.weight"], block.get("attn.qkv.bias"))
-        q, k, v = y.reshape(len(y), -1, 3, heads, dim // heads).permute(2, 0, 3, 1, 4)
-        y = ((q * (dim // heads) ** -0.5) @ k.mT).softmax(dim=-1) @ v
-        x = x + F.linear(y.transpose(1, 2).flatten(2), block["attn.proj.weight"], block["attn.proj.bias"])
-        y = F.layer_norm(x, [dim], block["norm2.weight"], block["norm2.bias"], 1e-6)
-        y = F.gelu(F.linear(y, block["mlp.fc1.weight"], block["mlp.fc1.bias"]))
-        x = x + F.linear(y, block["mlp.fc2.weight"], block["mlp.fc2.bias"])
-    x = F.layer_norm(x, [dim], state["norm.weight"], state["norm.bias"], 1e-6)
-    scores = F.linear(x[:, 0], state["head.weight"], state["head.bias"])
-    if "dist_token" not in state:
-        return scores
-    return (scores + F.linear(x[:, 1], state["head_dist.weight"], state["head_dist.bias"])) / 2
+
+    def norm(x, name):
+        return F.layer_norm(x, [D], s[f"{name}.weight"], s[f"{name}.bias"], 1e-6)
+
+    def linear(x, name):
+        return F.linear(x, s[f"{name}.weight"], s.get(f"{name}.bias"))
+
+    x = F.conv2d(x, s["patch_embed.proj.weight"], s["patch_embed.proj.bias"], stride=P).flatten(2).mT
+    prefix = [s[name].expand(len(x), -1, -1) for name in ("cls_token", "dist_token") if name in s]
+    x = torch.cat([*prefix, x], dim=1) + s["pos_embed"]
+    for block in (f"blocks.{i}" for i in range(DEPTH)):
+        y = linear(norm(x, f"{block}.norm1"), f"{block}.attn.qkv")
+        q, k, v = y.reshape(len(y), -1, 3, H, D // H).permute(2, 0, 3, 1, 4)
+        y = ((q * (D // H) ** -0.5) @ k.mT).softmax(dim=-1) @ v
+        x = x + linear(y.transpose(1, 2).flatten(2), f"{block}.attn.proj")
+        x = x + linear(F.gelu(linear(norm(x, f"{block}.norm2"), f"{block}.mlp.fc1")), f"{block}.mlp.fc2")
+    x = norm(x, "norm")
+    logits = linear(x[:, 0], "head")
+    return (logits + linear(x[:, 1], "head_dist")) / 2 if "dist_token" in s else logits
 
 
 # torchvision's state dicts, of which the published ones say mlp.linear_1 for mlp.0
 
 
-def torchvision(old: bool = False) -> dict[str, Tensor]:
+def torchvision(published: bool = False) -> dict[str, Tensor]:
     shapes = {"class_token": (1, 1, D), "encoder.pos_embedding": (1, N + 1, D)}
     shapes |= {"conv_proj.weight": (D, C, P, P), "conv_proj.bias": (D,)}
-    for i in range(DEPTH):
-        block = f"encoder.layers.encoder_layer_{i}."
+    shapes |= {"encoder.ln.weight": (D,), "encoder.ln.bias": (D,)}
+    shapes |= {"heads.head.weight": (K, D), "heads.head.bias": (K,)}
+    first, second = ("linear_1", "linear_2") if published else ("0", "3")
+    for block in (f"encoder.layers.encoder_layer_{i}." for i in range(DEPTH)):
         for name in ("ln_1", "ln_2"):
             shapes |= {f"{block}{name}.weight": (D,), f"{block}{name}.bias": (D,)}
         shapes |= {f"{block}self_attention.in_proj_weight": (3 * D, D), f"{block}self_attention.in_proj_bias": (3 * D,)}
         shapes |= {f"{block}self_attention.out_proj.weight": (D, D), f"{block}self_attention.out_proj.bias": (D,)}
-        first, second = ("linear_1", "linear_2") if old else ("0", "3")
         shapes |= {f"{block}mlp.{first}.weight": (HIDDEN, D), f"{block}mlp.{first}.bias": (HIDDEN,)}
         shapes |= {f"{block}mlp.{second}.weight": (D, HIDDEN), f"{block}mlp.{second}.bias": (D,)}
-    shapes |= {"encoder.ln.weight": (D,), "encoder.ln.bias": (D,)}
-    return tensors(shapes | {"heads.head.weight": (K, D), "heads.head.bias": (K,)})
+    return tensors(shapes)
 
 
-def torchvision_scores(state: dict[str, Tensor], x: Tensor) -> Tensor:
-    """As in torchvision's forward, through torch's own multi-head attention. (B, C, H, W) → (B, K)."""
-    x = F.conv2d(x, state["conv_proj.weight"], state["conv_proj.bias"], stride=P).flatten(2).mT
-    x = torch.cat([state["class_token"].expand(len(x), -1, -1), x], dim=1) + state["encoder.pos_embedding"]
+def torchvision_logits(s: dict[str, Tensor], x: Tensor) -> Tensor:
+    """As in torchvision's forward, through torch's own encoder layer. (B, C, H, W) → (B, K)."""
+    x = F.conv2d(x, s["conv_proj.weight"], s["conv_proj.bias"], stride=P).flatten(2).mT
+    x = torch.cat([s["class_token"].expand(len(x), -1, -1), x], dim=1) + s["encoder.pos_embedding"]
+    layer = torch.nn.TransformerEncoderLayer(D, H, HIDDEN, 0.0, F.gelu, 1e-6, True, True, dtype=torch.float64).eval()
+    theirs = {"self_attention": "self_attn", "ln_": "norm", "mlp.0": "linear1", "mlp.3": "linear2"}
+    theirs |= {"mlp.linear_": "linear"}
     for i in range(DEPTH):
-        prefix = f"encoder.layers.encoder_layer_{i}."
-        block = {name.removeprefix(prefix): t for name, t in state.items() if name.startswith(prefix)}
-        block = {name.replace("linear_1", "0").replace("linear_2", "3"): t for name, t in block.items()}
-        attention = torch.nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
-        own = {n.removeprefix("self_attention."): t for n, t in block.items() if n.startswith("self_attention.")}
-        attention.load_state_dict(own)
-        y = F.layer_norm(x, [D], block["ln_1.weight"], block["ln_1.bias"], 1e-6)
-        x = x + attention(y, y, y, need_weights=False)[0]
-        y = F.layer_norm(x, [D], block["ln_2.weight"], block["ln_2.bias"], 1e-6)
-        y = F.gelu(F.linear(y, block["mlp.0.weight"], block["mlp.0.bias"]))
-        x = x + F.linear(y, block["mlp.3.weight"], block["mlp.3.bias"])
-    x = F.layer_norm(x, [D], state["encoder.ln.weight"], state["encoder.ln.bias"], 1e-6)
-    return F.linear(x[:, 0], state["heads.head.weight"], state["heads.head.bias"])
+        prefix, own = f"encoder.layers.encoder_layer_{i}.", {}
+        for name in [name for name in s if name.startswith(prefix)]:
+            key = name.removeprefix(prefix)
+            for old, new in theirs.items():
+                key = key.replace(old, new)
+            own[key] = s[name]
+        layer.load_state_dict(own)
+        x = layer(x).detach()
+    x = F.layer_norm(x, [D], s["encoder.ln.weight"], s["encoder.ln.bias"], 1e-6)
+    return F.linear(x[:, 0], s["heads.head.weight"], s["heads.head.bias"])

@@ -10,7 +10,7 @@ A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 
 import torch
 import torch.nn.functional as F
@@ -216,14 +216,14 @@ LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK
 for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
     LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", IN_MEMORY | root)]
 
-# Families that have no table yet, by what only their names contain. The first that matches is named.
+# Families without a table, by what only their names contain; the first that matches is named in the error.
 OTHER_FAMILIES = {
-    "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.|relative_position_bias_table",
-    "a masked autoencoder with its decoder": r"(^|\.)decoder(_blocks|_embed|_layers|_pos_embed)?\.|decoder_pos_embed",
-    "SigLIP": r"logit_bias|head\.probe|attn_pool\.(latent|probe)|MAPHead",
-    "CLIP": r"logit_scale|class_embedding|(^|\.)(ln_pre|pre_layr?norm|norm_pre)\.",
-    "DINOv3": r"storage_tokens|rope_embed|layer\.\d+\.attention\.[qkvo]_proj",
-    "DINOv2": r"\.ls1\.gamma|layer_scale1|register_tokens",
+    "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.",
+    "a masked autoencoder with its decoder": r"\bdecoder",
+    "SigLIP": r"logit_bias|head\.probe|attn_pool\.latent",
+    "CLIP": r"logit_scale|class_embedding|pre_layrnorm|ln_pre|norm_pre",
+    "DINOv3": r"storage_tokens|rope_embed|layer\.\d+\.mlp\.up_proj",
+    "DINOv2 or another ViT with LayerScale": r"\.ls1\.gamma|layer_scale1|register_tokens",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
 }
 
@@ -292,9 +292,8 @@ def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
 
 def _resemblance(state: Iterable[str]) -> str:
     """Which other family a checkpoint's names are like, for the end of an error message."""
-    names = "\n".join(state)
-    likely = [family for family, pattern in OTHER_FAMILIES.items() if re.search(pattern, names, re.MULTILINE)]
-    return f"; by its names this is {likely[0]}, which has no table here" if likely else ""
+    likely = (family for family, pattern in OTHER_FAMILIES.items() if re.search(pattern, "\n".join(state)))
+    return "".join(f"; by its names this is {family}, which has no table here" for family in islice(likely, 1))
 
 
 def listed(names: Iterable[str], most: int = 4, between: str = ", ") -> str:

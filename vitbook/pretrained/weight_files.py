@@ -61,12 +61,12 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
 
 
 def _check_zip(path: Path) -> None:
-    """Raise ValueError for a zip that unpacks to far more than it is, or is damaged: torch and numpy look at no CRC."""
+    """Raise ValueError for a zip that unpacks to far more than it is, or is damaged, which torch does not look for."""
     with zipfile.ZipFile(path) as archive:
         members, packed = archive.infolist(), path.stat().st_size
         if (unpacked := sum(member.file_size for member in members)) > MAX_EXPANSION * packed:
             raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
-        # A comment's length that has changed hides the members after it; of what is marked a folder, torch reads nothing.
+        # A comment that seems longer hides the members after it; of a member that seems a folder, torch reads nothing.
         if any(member.comment or member.external_attr & 0x10 for member in members) or archive.testzip():
             raise ValueError("it is damaged: its contents are not those that its CRCs were made of")
 
