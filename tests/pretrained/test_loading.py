@@ -295,7 +295,7 @@ FITS_NO_MODEL = [
     (with_("cls_token", torch.full((1, 1, D), torch.nan)), "cls_token: expected finite numbers, got NaN or infinity"),
     (with_("cls_token", torch.full((1, 1, D), 1e300, dtype=torch.float64)), "cls_token: expected finite numbers"),
     (with_("norm.bias", torch.tensor(1.0)), r"norm.bias: expected axes that agree, got \(\)"),
-    (with_("epoch", 3), "epoch: expected a tensor of floating-point numbers, got int"),
+    (with_("epoch", 3), "epoch.: expected a tensor of floating-point numbers .*got int"),
     (
         lambda state: {},
         "no Vision Transformer in a known layout .google, big_vision, timm, torchvision, vitbook, hf.*noth",
@@ -354,7 +354,7 @@ HEADS = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
             changed("embedding/kernel", lambda a: a[0]),
             r"embedding/kernel: expected axes p q c D -> D c p q, got \(4, 3",
         ),
-        (changed("cls", lambda a: a.astype(int)), "cls: expected a tensor of floating-point numbers, got int64"),
+        (changed("cls", lambda a: a.astype(int)), "cls.: expected a tensor of .*got int64"),
         (with_("conv_root/kernel", np.ones(3)), "unexpected conv_root/kernel"),
     ],
 )

@@ -22,9 +22,9 @@ NESTS = ("model", "state_dict")  # the keys under which training code keeps a mo
 def read_file(path: Path) -> tuple[Mapping, dict]:
     """The contents of a file of weights, and the facts beside them in a checkpoint of ours.
 
-    path: of a file of one of `SUFFIXES`, of the JSON of a checkpoint, or of the folder of a training run, whose best
-    weights are taken. Damage is noticed where the format has a checksum: .npz, .pth, .pt and .bin as torch has written
-    them since 1.6 (the CRCs of a zip), and checkpoints of ours (SHA-256). Older pickles and .safetensors have none.
+    path: of a file, or of the folder of a training run, for its best weights. Damage is noticed where the format has a
+    checksum: a zip's CRCs (.npz, and what torch has written since 1.6), the SHA-256 of our checkpoints. Older pickles
+    and .safetensors have none.
 
     Raises FileNotFoundError or another OSError for a file that cannot be opened, ValueError for one of another kind,
     for a damaged one, and for one that holds more than tensors.
@@ -77,10 +77,10 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
     Of big_vision's names, only params/… belong to the model. Raises ValueError for what is no tensor, and for tensors
     that repeat a few stored numbers, and so claim far more than there are.
     """
-    nest = next((key for key in NESTS if isinstance(content, Mapping) and isinstance(content.get(key), Mapping)), None)
-    content = content if nest is None else content[nest]
     if not isinstance(content, Mapping):
         raise ValueError(f"weights must be tensors by name, got {type(content).__name__}")
+    nest = next((key for key in NESTS if isinstance(content.get(key), Mapping)), None)
+    content = content[nest] if nest else content
     if any(str(name).startswith("params/") for name in content):
         content = {name: value for name, value in content.items() if not str(name).startswith(("opt/", "chrono/"))}
     tensors = {name: _as_tensor(name, value) for name, value in content.items()}
@@ -92,13 +92,11 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
 
 
 def _as_tensor(name: str, value: object) -> Tensor:
-    """A tensor or array of a file as a tensor. Raises ValueError for anything else, and for tensors without numbers."""
     if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
         value = torch.from_numpy(value)
-    if not isinstance(value, Tensor):
+    if not isinstance(value, Tensor) or not isinstance(name, str):
         got = getattr(value, "dtype", type(value).__name__)
-        raise ValueError(f"{name}: expected a tensor of floating-point numbers, got {got}")
-    if value.layout is not torch.strided or value.is_quantized or value.is_meta or not isinstance(name, str):
-        kind = "meta" if value.is_meta else f"{value.layout}, {value.dtype}"
-        raise ValueError(f"{name!r}: expected a name and a tensor with all of its numbers, got {kind}")
+        raise ValueError(f"{name!r}: expected a tensor of floating-point numbers under a name, got {got}")
+    if value.layout is not torch.strided or value.is_quantized or value.is_meta:
+        raise ValueError(f"{name}: expected a tensor with all of its numbers, got {value.layout} on {value.device}")
     return value
