@@ -642,7 +642,7 @@ def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys, monk
     words = ", ".join(f"class {k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
     assert capsys.readouterr().out == f"{path}: {words}\n"
 
-    monkeypatch.setattr("vitbook.pretrained.ASSETS", tmp_path)
+    monkeypatch.setattr("vitbook.pretrained.loading.ASSETS", tmp_path)
     facts = dict(model=asdict(pretrained.model.config), class_names=list("abcdefg"), mean=[0.5] * 3, std=[0.5] * 3)
     save_checkpoint(tmp_path / "weights", "small", pretrained.model.state_dict(), facts)
     assert main(["predict", "--weights", "vitbook:small", str(path), "--top", "1"]) == 0

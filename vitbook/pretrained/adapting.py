@@ -6,8 +6,7 @@ import torch
 from torch import nn
 
 from vitbook._support.names import unknown
-from vitbook.embedding import LearnedPositions, resize_positions
-from vitbook.patches import grid_size
+from vitbook.positions import LearnedPositions, resize_positions
 from vitbook.vit import VisionTransformer
 
 # How each source's own code interpolates positions, as arguments of `resize_positions`.
@@ -48,14 +47,14 @@ def adapt(model: VisionTransformer, kernel: str, **changes: int | tuple[int, int
         first.weight, first.in_channels = nn.Parameter(weight.contiguous()), config.channels
         notes.append(f"patch_embed: kernels of {before.channels} channels made into {config.channels}")
     if config.image_size != before.image_size:
-        positions, rule, how = model.embedding.positions, KERNELS[kernel], ""
-        if isinstance(positions, LearnedPositions):
-            grid = grid_size(config.image_size, config.patch_size)
-            table = resize_positions(positions.pos_embed, positions.grid, grid, positions.num_prefix_tokens, **rule)
-            how = f", as {kernel} does it: {', '.join([rule['mode'], *(name for name in rule if rule[name] is True)])}"
+        notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}")
+        positions, grid, rule = model.embedding.positions, model.embedding.grid, KERNELS[kernel]
+        table = getattr(positions, "pos_embed", None)
         model.resize(config.image_size)
         if isinstance(positions, LearnedPositions):
+            table = resize_positions(table, grid, model.embedding.grid, positions.num_prefix_tokens, **rule)
             positions.pos_embed = nn.Parameter(table)
-        notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}{how}")
+            settings = [rule["mode"], *(name for name, value in rule.items() if value is True)]
+            notes[-1] += f", as {kernel} does it: {', '.join(settings)}"
     model.config = config
     return notes

@@ -10,7 +10,7 @@ A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -65,10 +65,10 @@ class Layout:
 
     def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
         """The same layout in other words, replaced one after the other. changes: other fields."""
-        parts = [self.outside, self.block, self.inside]
+        parts = {part: getattr(self, part) for part in ("outside", "block", "inside")}
         for old, new in words.items():
-            parts = [part.replace(old, new) for part in parts]
-        return replace(self, name=name, **dict(zip(("outside", "block", "inside"), parts, strict=True)), **changes)
+            parts = {part: text.replace(old, new) for part, text in parts.items()}
+        return replace(self, name=name, **parts, **changes)
 
 
 def _read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Row]:
@@ -245,8 +245,7 @@ class Translation:
 def translate(state: Mapping[str, Tensor]) -> Translation:
     """A checkpoint's tensors by our names, each of them used once.
 
-    Raises ValueError, with their names, for a checkpoint of no known layout, for missing and unexpected tensors, and
-    for those with other axes than the layout's.
+    Raises ValueError, with their names, for an unknown layout, for missing and unexpected tensors, and for other axes.
     """
     layout, rows = _recognize(state)
     rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
@@ -255,7 +254,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     if any(wrong.values()):
         named = "; ".join(f"{problem} {listed(names)}" for problem, names in wrong.items() if names)
         raise ValueError(f"these weights, in the layout {layout.name}, do not fit: {named}{_resemblance(state)}")
-    tensors, origin, heads = {}, {}, {}
+    tensors, origin, heads = {}, {}, set()
     for row in [row for row in rows if row.ours != "-"]:
         origin[row.ours] = ", ".join(row.theirs)
         try:
@@ -264,10 +263,9 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
             shapes = ", ".join(str(tuple(state[name].shape)) for name in row.theirs)
             raise ValueError(f"{origin[row.ours]}: expected axes {row.axes or 'that agree'}, got {shapes}") from None
         if "h" in (axes := row.axes.split()):
-            heads[state[row.theirs[0]].shape[axes.index("h")]] = row.theirs[0]
+            heads.add(state[row.theirs[0]].shape[axes.index("h")])
     if len(heads) > 1:
-        got = ", ".join(f"{number} in {name}" for number, name in heads.items())
-        raise ValueError(f"expected as many heads in every tensor, got {got}")
+        raise ValueError(f"expected the same number of heads in every tensor, got {sorted(heads)}")
     if CLASS in tensors and not layout.class_position and tensors[POSITIONS].ndim == 3:
         tensors[POSITIONS] = F.pad(tensors[POSITIONS], (0, 0, 1, 0))
     dropped = tuple(name for row in rows if row.ours == "-" for name in row.theirs)
@@ -292,8 +290,9 @@ def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
 
 def _resemblance(state: Iterable[str]) -> str:
     """Which other family a checkpoint's names are like, for the end of an error message."""
-    likely = (family for family, pattern in OTHER_FAMILIES.items() if re.search(pattern, "\n".join(state)))
-    return "".join(f"; by its names this is {family}, which has no table here" for family in islice(likely, 1))
+    names = "\n".join(state)
+    family = next((family for family, pattern in OTHER_FAMILIES.items() if re.search(pattern, names)), None)
+    return f"; by its names this is {family}, which has no table here" if family else ""
 
 
 def listed(names: Iterable[str], most: int = 4, between: str = ", ") -> str:

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vitbook.embedding import LearnedPositions
 from vitbook.encoder import LAYER_NORM_EPS
+from vitbook.positions import LearnedPositions
 from vitbook.pretrained.layouts import DISTILLED, HUGGING_FACE, TIMM, Layout, listed
 from vitbook.vit import VisionTransformer
 
