@@ -42,6 +42,11 @@ def test_all_tables_name_the_same_tensors_of_ours(layout):
     assert set(ours) - DISTILLED == OURS
 
 
+def test_timms_names_are_ours_without_the_modules_around_them():
+    """So that Hugging Face's logits, which ours equal, vouch for timm's table too; test_peers.py asks timm itself."""
+    assert all(row.theirs == (row.theirs[0],) and row.ours.endswith(row.theirs[0]) for row in TIMM.rows(DEPTH))
+
+
 def test_a_new_library_is_a_new_table(monkeypatch):
     """Nothing else has to know it: names, axes, what no tensor tells, preprocessing and interpolation are data."""
     table = TIMM.renamed("new", {"  cls_token": "  class_embed", "blocks.{i}.": "layer.{i}."})

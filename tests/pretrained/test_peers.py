@@ -1,4 +1,4 @@
-"""timm and torchvision themselves beside ours: scores, pictures, positions, attention. `make peers` runs these."""
+"""timm and torchvision themselves beside ours: logits, images, positions, attention. `make peers` runs these."""
 
 import sys
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitbook.data import photograph
-from vitbook.embedding import resize_positions
+from vitbook.positions import resize_positions
 from vitbook.pretrained import KERNELS, load_pretrained, to_timm
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
@@ -37,19 +37,11 @@ def timm(torchvision):  # which it imports
     return pytest.importorskip("timm", reason="timm is not installed; make peers installs it")
 
 
-@pytest.fixture
-def double():
-    """New tensors and modules are float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def shaken(model: nn.Module) -> nn.Module:
-    """The model with numbers so large that every one of them matters, in evaluation."""
+    """The model in float64, with numbers so large that every one of them matters, in evaluation."""
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
-    return model.eval()
+    return model.double().eval()
 
 
 def timms(timm, side: int = SIDE, distilled: bool = False) -> nn.Module:
@@ -59,41 +51,48 @@ def timms(timm, side: int = SIDE, distilled: bool = False) -> nn.Module:
     return shaken((deit if distilled else plain)(img_size=side, patch_size=P, **sizes))
 
 
-def same_scores(ours: nn.Module, theirs: nn.Module, side: int = SIDE) -> None:
-    with torch.no_grad():
-        assert_close(ours(images(side=side)), theirs(images(side=side)), rtol=0, atol=1e-6)
+@torch.no_grad()
+def same_logits(ours: nn.Module, theirs: nn.Module, side: int = SIDE) -> None:
+    assert_close(ours.double()(images(side=side)), theirs(images(side=side)), rtol=0, atol=1e-6)
 
 
-# Scores
+# Logits
+
+
+@pytest.fixture
+def double():
+    """New tensors and modules are float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.usefixtures("double")
-class TestScores:
+class TestLogits:
     def test_torchvision(self, torchvision):
         cls = torchvision.models.vision_transformer.VisionTransformer
         theirs = shaken(cls(SIDE, P, DEPTH, num_heads=H, hidden_dim=D, mlp_dim=HIDDEN, num_classes=K))
-        same_scores(load_pretrained(theirs.state_dict(), num_heads=H).model, theirs)
+        same_logits(load_pretrained(theirs.state_dict(), num_heads=H).model, theirs)
 
     @pytest.mark.parametrize("distilled", [False, True])
     def test_timm(self, timm, distilled):
         theirs, others = timms(timm, distilled=distilled), timms(timm, distilled=distilled)
         ours = load_pretrained(theirs.state_dict(), num_heads=H).model
-        same_scores(ours, theirs)
+        same_logits(ours, theirs)
         others.load_state_dict(to_timm(ours))
-        same_scores(ours, others)
+        same_logits(ours, others)
 
     @pytest.mark.parametrize("side", [SIDE, 2 * SIDE])
     def test_timm_and_we_read_googles_file_alike(self, timm, side, tmp_path):
-        """Also for larger pictures, for which timm has a rule of its own for positions."""
-        file = tmp_path / "google.npz"
+        """Also for larger images, for which timm has a rule of its own for positions."""
+        file, theirs = tmp_path / "google.npz", timms(timm, side)
         np.savez(file, **foreign.google())
-        theirs = timms(timm, side)
         theirs.load_pretrained(str(file))
         larger = {} if side == SIDE else dict(image_size=side, resize="timm_npz")
-        same_scores(load_pretrained(str(file), **larger).model, theirs, side)
+        same_logits(load_pretrained(file, **larger).model, theirs, side)
 
 
-# Pictures
+# Images
 
 
 def test_torchvisions_own_preprocessing(torchvision):
@@ -103,26 +102,15 @@ def test_torchvisions_own_preprocessing(torchvision):
     assert_close(Preprocessing(image_size=(112, 112), **STYLES["torchvision"])(CHINA)[0], theirs)
 
 
-@pytest.mark.parametrize("style", ["timm", "deit"])
-def test_timms_own_preprocessing(timm, style):
-    asked = STYLES[style]
-    theirs = timm.data.create_transform(
-        (3, 112, 112),
-        interpolation=asked["interpolation"],
-        mean=asked["mean"],
-        std=asked["std"],
-        crop_pct=asked["crop"],
-    )(CHINA)
-    assert_close(Preprocessing(image_size=(112, 112), **asked)(CHINA)[0], theirs)
-
-
-def test_the_styles_are_those_that_timm_lists(timm):
+@pytest.mark.parametrize(("style", "name"), [("timm", "vit_tiny_patch16_224"), ("deit", "deit_tiny_patch16_224")])
+def test_timms_own_preprocessing(timm, style, name):
     """timm's crop for DeiT is its own, 0.9; ours is that of DeiT's code, 224 of 256."""
-    for name, style in (("vit_tiny_patch16_224", "timm"), ("deit_tiny_patch16_224", "deit")):
-        listed, ours = timm.get_pretrained_cfg(name), STYLES[style]
-        assert (listed.mean, listed.std, listed.interpolation) == (ours["mean"], ours["std"], ours["interpolation"])
-    assert timm.get_pretrained_cfg("vit_tiny_patch16_224").crop_pct == STYLES["timm"]["crop"]
-    assert STYLES["deit"]["crop"] == 224 / 256
+    listed, ours = timm.get_pretrained_cfg(name), STYLES[style]
+    assert (listed.mean, listed.std, listed.interpolation) == (ours["mean"], ours["std"], ours["interpolation"])
+    assert ours["crop"] == (224 / 256 if style == "deit" else listed.crop_pct)
+    given = dict(mean=listed.mean, std=listed.std, interpolation=listed.interpolation, crop_pct=ours["crop"])
+    theirs = timm.data.create_transform((3, 112, 112), **given)(CHINA)
+    assert_close(Preprocessing(image_size=(112, 112), **ours)(CHINA)[0], theirs)
 
 
 # Positions
@@ -143,14 +131,14 @@ def test_positions_are_resized_as_each_library_does_it(timm, torchvision, side):
 
 def test_timms_dropout_hears_the_weights_once_the_fused_kernel_is_off(timm):
     """As chapter 13 says."""
-    model, pictures, heard = timms(timm), images().float(), []
+    model, x, heard = timms(timm), images(), []
     for block in model.blocks:
         block.attn.attn_drop.register_forward_hook(lambda module, inputs, output: heard.append(output))
-    expected = model(pictures)
+    expected = model(x)
     assert not heard
     for block in model.blocks:
         block.attn.fused_attn = False
-    assert_close(model(pictures), expected)
+    assert_close(model(x), expected)
     assert [tuple(weights.shape) for weights in heard] == [(2, H, N + 1, N + 1)] * DEPTH
     for weights in heard:
-        assert_close(weights.sum(dim=-1), torch.ones(2, H, N + 1))
+        assert_close(weights.sum(dim=-1), torch.ones(2, H, N + 1).double())

@@ -112,29 +112,6 @@ def timm(distilled: bool = False, qkv_bias: bool = True, classes: int = K, dim: 
     return tensors(shapes)
 
 
-def timm_logits(s: dict[str, Tensor], x: Tensor) -> Tensor:
-    """As in timm's forward. (B, C, H, W) → (B, K)."""
-
-    def norm(x, name):
-        return F.layer_norm(x, [D], s[f"{name}.weight"], s[f"{name}.bias"], 1e-6)
-
-    def linear(x, name):
-        return F.linear(x, s[f"{name}.weight"], s.get(f"{name}.bias"))
-
-    x = F.conv2d(x, s["patch_embed.proj.weight"], s["patch_embed.proj.bias"], stride=P).flatten(2).mT
-    prefix = [s[name].expand(len(x), -1, -1) for name in ("cls_token", "dist_token") if name in s]
-    x = torch.cat([*prefix, x], dim=1) + s["pos_embed"]
-    for block in (f"blocks.{i}" for i in range(DEPTH)):
-        y = linear(norm(x, f"{block}.norm1"), f"{block}.attn.qkv")
-        q, k, v = y.reshape(len(y), -1, 3, H, D // H).permute(2, 0, 3, 1, 4)
-        y = ((q * (D // H) ** -0.5) @ k.mT).softmax(dim=-1) @ v
-        x = x + linear(y.transpose(1, 2).flatten(2), f"{block}.attn.proj")
-        x = x + linear(F.gelu(linear(norm(x, f"{block}.norm2"), f"{block}.mlp.fc1")), f"{block}.mlp.fc2")
-    x = norm(x, "norm")
-    logits = linear(x[:, 0], "head")
-    return (logits + linear(x[:, 1], "head_dist")) / 2 if "dist_token" in s else logits
-
-
 # torchvision's state dicts, of which the published ones say mlp.linear_1 for mlp.0
 
 
