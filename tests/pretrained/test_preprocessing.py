@@ -93,6 +93,7 @@ def test_one_channel_is_gray():
     assert_close(got, expected[None, None])
 
 
+@pytest.mark.door
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -110,6 +111,7 @@ def test_impossible_settings_are_named(settings, message):
         Preprocessing(**vars(SMALL) | settings)
 
 
+@pytest.mark.door
 @pytest.mark.parametrize("image", [PORTRAIT.float(), PORTRAIT[None], PORTRAIT[:1], PORTRAIT[:, :0], "portrait.jpg"])
 def test_what_is_no_image_is_named(image):
     with pytest.raises(

@@ -70,7 +70,7 @@ def load_pretrained(
     with _naming(source):
         content, facts, entry = _open(source, mirrors, progress)
         tensors, nested = tensors_in(content)
-        if facts:
+        if facts:  # a checkpoint of ours, which tells everything
             weights, style, notes = _ours(tensors), "vitbook", []
             config, preprocessing, class_names = _read_facts(facts)
         else:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
@@ -29,9 +30,9 @@ STYLES = {
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What weights want an image to look like: its `view`, normalized. One image → float32 (1, C, H, W).
+    """What weights want an image to look like: its `view`, normalized.
 
-    An image is a PIL image or uint8 (3, H, W). With a `crop` below 1, it is scaled so that the middle of this share of
+    With a `crop` below 1, it is scaled so that the middle of this share of
     the shorter side has the model's size, and that is cut out, as in torchvision and timm; with 1, the middle in the
     model's proportions is cut out and scaled, as in our training runs; with None, all of it is squeezed. One channel
     is gray. Raises ValueError for values out of range.
@@ -52,17 +53,19 @@ class Preprocessing:
         if self.interpolation not in ("bilinear", "bicubic"):
             raise ValueError(f"interpolation must be bilinear or bicubic, got {self.interpolation!r}")
 
-    def __call__(self, image: Image.Image | Tensor) -> Tensor:
+    def __call__(
+        self, image: Image.Image | UInt8[Tensor, "3 rows columns"]
+    ) -> Float[Tensor, "1 channels height width"]:
         return self.normalize(self.view(image))
 
-    def normalize(self, images: Tensor) -> Tensor:
-        """As `vitbook.data.normalize`, with this mean and std. uint8 (B, C, H, W) → float32 (B, C, H, W)."""
+    def normalize(self, images: UInt8[Tensor, "*batch channels h w"]) -> Float[Tensor, "*batch channels h w"]:
+        """As `vitbook.data.normalize`, with this mean and standard deviation."""
         return normalise(images, torch.tensor(self.mean), torch.tensor(self.std))
 
     normalise = normalize  # the spelling of earlier editions
 
-    def view(self, image: Image.Image | Tensor) -> Tensor:
-        """What the model sees of an image, in its size. → uint8 (1, C, H, W)."""
+    def view(self, image: Image.Image | UInt8[Tensor, "3 rows columns"]) -> UInt8[Tensor, "1 channels height width"]:
+        """What the model sees of an image, in its size."""
         if isinstance(image, Tensor) and image.dtype == torch.uint8 and image.shape[:-2] == (3,) and image.numel():
             image = Image.fromarray(image.cpu().permute(1, 2, 0).numpy())
         if not isinstance(image, Image.Image) or not image.width * image.height:
