@@ -103,7 +103,6 @@ def test_one_channel_is_gray():
         (dict(std=(0.5, 0.5, 0.0)), "std above 0, got"),
         (dict(crop=1.5), "crop must be None or a share, above 0 and at most 1, got 1.5"),
         (dict(crop=0), "got 0"),
-        (dict(interpolation="nearest"), "interpolation must be bilinear or bicubic, got 'nearest'"),
     ],
 )
 def test_impossible_settings_are_named(settings, message):

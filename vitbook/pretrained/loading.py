@@ -70,19 +70,14 @@ def load_pretrained(
     with _naming(source):
         content, facts, entry = _open(source, mirrors, progress)
         tensors, nested = tensors_in(content)
-        if facts:  # a checkpoint of ours, which tells everything
-            weights, style, notes = _ours(tensors), "vitbook", []
+        weights = _ours(tensors) if facts else translate(tensors)
+        style = entry.family if entry else _style(weights, nested)
+        if facts:  # a checkpoint of ours tells everything
             config, preprocessing, class_names = _read_facts(facts)
         else:
-            weights = translate(tensors)
             config = _config(weights, num_heads, image_size)
-            style = entry.family if entry else _style(weights, nested)
             preprocessing = Preprocessing(image_size=config.image_size, **STYLES[style])
             class_names = imagenet_classes() if entry else ()
-            notes = [] if entry else [f"mean, std, crop and interpolation are assumed to be those of {style}: {UNTOLD}"]
-            if not (entry or num_heads or weights.num_heads):
-                width = config.dim // config.num_heads
-                notes.append(f"num_heads: {config.num_heads}, if a head is {width} wide: {UNTOLD}")
         if num_heads not in (None, config.num_heads):
             raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
         keeps_head = num_classes in (None, config.num_classes)
@@ -90,8 +85,13 @@ def load_pretrained(
             raise ValueError(f"{weights.dropped[0]}: {HIDDEN}: ask for another num_classes")
         model = _build(config, weights)
 
+    notes = [f"dropped {name}" for name in weights.dropped]
+    if not (facts or entry):
+        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {UNTOLD}")
+        if not (num_heads or weights.num_heads):
+            wide = config.dim // config.num_heads
+            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {UNTOLD}")
     kernel = resize or KERNEL_OF.get(style, style)
-    notes += [f"dropped {name}" for name in weights.dropped]
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)

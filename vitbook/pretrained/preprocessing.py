@@ -42,7 +42,7 @@ class Preprocessing:
     std: tuple[float, ...]
     image_size: tuple[int, int]  # height and width in pixels
     crop: float | None = 1.0  # share of the side that is seen; None for all of it, squeezed
-    interpolation: str = "bicubic"  # or "bilinear"
+    interpolation: str = "bicubic"  # or "bilinear"; one of Pillow's
 
     def __post_init__(self):
         channels, finite = {len(self.mean), len(self.std)}, all(map(math.isfinite, (*self.mean, *self.std)))
@@ -50,8 +50,6 @@ class Preprocessing:
             raise ValueError(f"mean and std must be 1 or 3 finite numbers, std above 0, got {self.mean} and {self.std}")
         if self.crop is not None and not 0 < self.crop <= 1:
             raise ValueError(f"crop must be None or a share, above 0 and at most 1, got {self.crop}")
-        if self.interpolation not in ("bilinear", "bicubic"):
-            raise ValueError(f"interpolation must be bilinear or bicubic, got {self.interpolation!r}")
 
     def __call__(
         self, image: Image.Image | UInt8[Tensor, "3 rows columns"]
@@ -94,7 +92,7 @@ class Preprocessing:
 
     def adapted(self, image_size: tuple[int, int], channels: int) -> "Preprocessing":
         """The same for another image size and number of channels, which get the mean of all."""
-        if channels == len(self.mean):
-            return replace(self, image_size=image_size)
-        mean, std = ((sum(moment) / len(moment),) * channels for moment in (self.mean, self.std))
+        mean, std = self.mean, self.std
+        if channels != len(mean):
+            mean, std = ((sum(moment) / len(moment),) * channels for moment in (mean, std))
         return replace(self, image_size=image_size, mean=mean, std=std)

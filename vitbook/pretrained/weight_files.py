@@ -24,10 +24,8 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
 
     path: of a file, or of the folder of a training run, for its best weights. Damage is noticed where the format has a
     checksum: a zip's CRCs (.npz, and what torch has written since 1.6), the SHA-256 of our checkpoints. Older pickles
-    and .safetensors have none.
-
-    Raises FileNotFoundError or another OSError for a file that cannot be opened, ValueError for one of another kind,
-    for a damaged one, and for one that holds more than tensors.
+    and .safetensors have none. Raises OSError for a file that cannot be opened, ValueError for one that is damaged, of
+    another kind, or holds more than tensors.
     """
     if path.is_dir():
         path = path / "best.json"
