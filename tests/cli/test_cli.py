@@ -369,7 +369,7 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
         ("evaluate {empty}/none", 1, "there is no trained model at"),
         ("evaluate {broken}", 1, "should be the JSON of a checkpoint"),
         ("evaluate {trained} --split all", 1, "unknown split 'all'"),
-        ("evaluate {trained}/last.json", 1, "left over model.embedding"),
+        ("evaluate {trained}/last.json", 1, "unexpected model.embedding"),
         ("predict", 2, "predict needs a picture file"),
         ("predict {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
         ("predict {empty}/none.png --checkpoint {trained}", 1, "No such file or directory"),
