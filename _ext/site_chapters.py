@@ -41,6 +41,12 @@ class Chapter:
         return chapter_number(self.name)
 
 
+def code_of(notebook: Path) -> str:
+    """A notebook's code cells."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
 def chapter_number(docname: str) -> int | None:
     """6 of chapters/06_patches; None of a page that is not a chapter."""
     match = NAME.fullmatch(docname)
