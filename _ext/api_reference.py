@@ -4,8 +4,10 @@
 an ordinary comment explains a constant or a field (`read_comments`).
 """
 
+import ast
 import importlib
 import inspect
+import json
 import re
 import sys
 import typing
@@ -16,7 +18,7 @@ from types import ModuleType
 import sphinx.ext.autodoc
 import sphinx.pycode.parser
 from site_address import repository_url
-from site_chapters import Chapter, code_of, parts
+from site_chapters import Chapter, parts
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
@@ -44,16 +46,35 @@ def files(root: Path, name: str) -> dict[str, Path]:
     return {f"{PACKAGE}.{name}": folder / "__init__.py"} | inside
 
 
+def imported(notebook: Path) -> tuple[set[str], set[str]]:
+    """The modules that a chapter imports from, and those among them whose source it shows."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    tree = list(ast.walk(ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.M))))
+    homes = {}
+    for node in tree:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE:
+            for alias in node.names:
+                homes[alias.asname or alias.name] = f"{node.module}.{alias.name}".split(".")[1]
+    shows = [node for node in tree if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "show_source"]
+    shown = {homes.get(ast.unparse(argument).partition(".")[0]) for call in shows for argument in call.args}
+    return set(homes.values()), shown - {None}
+
+
 @cache
 def taught(root: Path) -> dict[str, Chapter | None]:
-    """The chapter of each module: the one of its name, or the first that imports it; None where most chapters do."""
+    """The chapter of each module: that of its name, or the first to show its source, or else to import it.
+
+    None of a module that no chapter imports, or most of them.
+    """
     chapters = [chapter for _, found in parts(root) for chapter in found]
-    uses = {c: set(re.findall(rf"\b{PACKAGE}\.(\w+)", code_of(root / f"{c.name}.ipynb"))) for c in chapters}
+    uses = {chapter: imported(root / f"{chapter.name}.ipynb") for chapter in chapters}
     homes: dict[str, Chapter | None] = {}
     for name in modules(root):
-        users = [chapter for chapter in chapters if name in uses[chapter]]
+        users = [chapter for chapter in chapters if name in uses[chapter][0]]
         named = [chapter for chapter in chapters if chapter.name.endswith(f"_{name}")]
-        homes[name] = named[0] if named else users[0] if 0 < len(users) <= len(chapters) / 2 else None
+        shown = [chapter for chapter in users if name in uses[chapter][1]]
+        homes[name] = next(iter([*named, *shown, *users]), None) if 2 * len(users) <= len(chapters) or named else None
     return homes
 
 

@@ -1,4 +1,4 @@
-"""What the site knows about the chapters from their own text: numbers, the table on the first page, figures' names.
+"""What the site knows about the chapters from their own text: numbers, the table on the landing page, figures' names.
 
 A chapter's number is that of its file, as everywhere else; its question, minutes and prerequisites stand at its top.
 """
@@ -39,12 +39,6 @@ class Chapter:
     @property
     def number(self) -> int:
         return chapter_number(self.name)
-
-
-def code_of(notebook: Path) -> str:
-    """A notebook's code cells."""
-    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
 def chapter_number(docname: str) -> int | None:

@@ -14,6 +14,7 @@ PARTS = (
     "citations",  # names and years lead to the references
     "glossary_links",  # the first mention of a term leads to the glossary
     "api_reference",  # a page for each part's modules
+    "tested",  # the numbers of the last test run
     "accessible",  # keyboards, screen readers, contrast
     "site_sharing",  # descriptions for search engines and shared links
 )
