@@ -21,6 +21,7 @@ from site_address import repository_url
 from site_chapters import Chapter, parts
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.environment import BuildEnvironment
 
 PACKAGE = "vitbook"
 LONGEST_VALUE = 80  # characters of a constant's value that are shown; longer ones are a click away
@@ -103,6 +104,13 @@ def write_pages(app: Sphinx, config: Config) -> None:
             text += f"\n## `{full}`\n\n```{{eval-rst}}\n.. automodule:: {full}\n```\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
+
+
+def forget_changed(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
+    """Forget all changed pages before one is read again: a module may have moved from one to another."""
+    for name in names:
+        if name.startswith("api/"):
+            env.clear_doc(name)
 
 
 def fill_index(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -248,6 +256,7 @@ def setup(app: Sphinx) -> dict[str, bool | str]:
     app.setup_extension("sphinx.ext.linkcode")
     app.connect("config-inited", configure, priority=100)
     app.connect("config-inited", write_pages, priority=100)  # before the table of contents is read
+    app.connect("env-before-read-docs", forget_changed)
     app.connect("source-read", fill_index)
     app.connect("autodoc-process-docstring", prepare)
     app.connect("autodoc-skip-member", skip)
