@@ -195,6 +195,17 @@ def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lin
         lines += [f"Chapter :doc:`/{chapter.name}`.", ""]
 
 
+def short_names(
+    app: Sphinx, what: str, name: str, obj: object, options: object, given: str | None, returns: str | None
+) -> tuple[str, str | None] | None:
+    """Shorten the types of a signature with a default that is no Python; the domain shortens the others."""
+    try:
+        ast.parse(f"def f{given or '()'}: ...")
+    except SyntaxError:
+        return re.sub(r"~(\w+\.)*", "", given), returns
+    return None
+
+
 def skip(app: Sphinx, what: str, name: str, obj: object, skipped: bool, options: object) -> bool | None:
     """What has no words of its own is left out, but for `forward`: its class says what it does."""
     return {"forward": False, "extra_repr": True}.get(name)
@@ -259,5 +270,6 @@ def setup(app: Sphinx) -> dict[str, bool | str]:
     app.connect("env-before-read-docs", forget_changed)
     app.connect("source-read", fill_index)
     app.connect("autodoc-process-docstring", prepare)
+    app.connect("autodoc-process-signature", short_names)
     app.connect("autodoc-skip-member", skip)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,6 +17,7 @@ import vitbook
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = lint.chapter_paths()
 PAGES = sorted({*ROOT.glob("*.md"), ROOT / ".github" / "pull_request_template.md", ROOT / "vitbook/assets/README.md"})
+TEXT = {".bib", ".cff", ".css", ".ipynb", ".js", ".md", ".py", ".txt", ".yml"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -76,7 +77,7 @@ def test_the_address_stands_in_one_place() -> None:
         pytest.skip("no git here to list the project's files")
     for name in filter(None, listed.split("\0")):
         path = ROOT / name
-        if path.suffix not in {".bib", ".css", ".ipynb", ".js", ".md", ".py", ".txt", ".yml", ".cff"} or not path.exists():
+        if path.suffix not in TEXT or not path.exists():
             continue
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".ipynb":

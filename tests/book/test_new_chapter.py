@@ -61,7 +61,7 @@ CELLS = [
     ),
     new_code_cell("import torch\n\nfrom vitbook.averaging import average\nfrom vitbook.exercises import check"),
     new_code_cell("average(torch.arange(6.0).view(1, 3, 2))"),
-    new_markdown_cell("As in Nobody et al. 2099.\n\n## Exercises\n\n### Exercise 1\n\nHow much is each of five weights?"),
+    new_markdown_cell("As in Nobody et al. 2099.\n\n## Exercises\n\n### Exercise 1\n\nHow much is a weight of five?"),
     new_code_cell("weight = None"),
     new_code_cell('check("averaging.weight", weight)'),
     new_markdown_cell(SOLUTION),

@@ -111,7 +111,8 @@ def test_titles_and_figures_of_chapters_have_numbers(name: str, prefix: str) -> 
     assert document.next_node(nodes.title).astext() == f"{prefix}Patches"
     captions = [caption.astext() for caption in document.findall(nodes.caption)]
     assert captions == (["Figure 6.1. What?", "Figure 6.2. What?"] if prefix else ["What?", "What?"])
-    assert [slug[1:] for slug in document.myst_slugs.values()] == ([("a", "Figure 6.1"), ("b", "Figure 6.2")] * bool(prefix))
+    slugs = [slug[1:] for slug in document.myst_slugs.values()]
+    assert slugs == ([("a", "Figure 6.1"), ("b", "Figure 6.2")] if prefix else [])
 
 
 # Equations

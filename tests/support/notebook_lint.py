@@ -113,7 +113,7 @@ def plain_markdown(chapter: Chapter) -> list[str]:
         found = [what for what, (part, sign) in SITE_ONLY.items() if re.search(sign, part(cell.source), flags=re.M)]
         found += ["$$ without its pair"] * (without_code(cell.source).count("$$") % 2)
         tags = {tag.lower() for tag in re.findall(r"</?([A-Za-z][A-Za-z0-9]*)[^<>]*>", plain(cell.source))}
-        found += [f"HTML <{tag}>; allowed are {sorted(ALLOWED_HTML)}" for tag in tags - ALLOWED_HTML - {"http", "https"}]
+        found += [f"HTML <{tag}>; allowed are {sorted(ALLOWED_HTML)}" for tag in tags - ALLOWED_HTML - {"https"}]
         labels = re.findall(r"^> \*\*([^*\n]+?)\.\*\*", cell.source, flags=re.M)
         found += [f"callout {label!r}; allowed are {sorted(CALLOUTS)}" for label in labels if label not in CALLOUTS]
         complaints += [f"cell {index}: {what}" for what in found]
