@@ -88,7 +88,7 @@ def book(tmp_path_factory) -> Path:
     with (copy / "references.bib").open("a", encoding="utf-8") as file:
         file.write(REFERENCE)
     run(copy, "tools/notebooks.py", "execute", "chapters/99_averaging.ipynb")
-    run(copy, "-m", "jupyter_book.cli.main", "build", ".", "-W", "-n", "--keep-going")
+    run(copy, "-c", "from jupyter_book.cli.main import main; main()", "build", ".", "-W", "-n", "--keep-going")
     return copy
 
 
