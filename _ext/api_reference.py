@@ -247,17 +247,6 @@ def configure(app: Sphinx, config: Config) -> None:
     root = Path(app.srcdir).resolve()
     branch = config.html_theme_options.get("repository_branch") or "main"
     config.linkcode_resolve = lambda *given: source_address(f"{repository_url(root)}/blob/{branch}", root, *given)
-    config.autodoc_default_options = {"members": True}
-    config.autodoc_inherit_docstrings = False
-    config.autodoc_member_order = "bysource"
-    config.autodoc_preserve_defaults = True
-    config.autodoc_typehints_format = "short"
-    config.python_use_unqualified_type_names = True
-    config.add_module_names = False
-    config.python_maximum_signature_line_length = 72
-    config.toc_object_entries_show_parents = "hide"
-    # Names from outside are no links; those of the package stay under -n.
-    config.nitpick_ignore_regex = [*config.nitpick_ignore_regex, (r"py:.*", rf"(?!{PACKAGE}\.).*")]
 
 
 def setup(app: Sphinx) -> dict[str, bool | str]:

@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {full: path for name in api.modules(ROOT) for full, path in api.files(ROOT, name).items()}
 HOMES = {name: chapter.number if chapter else 0 for name, chapter in api.taught(ROOT).items()}
 
-KNOWN = {"speed"}  # the model runs the quickest form of attention, which chapter 20 explains
+# The model runs the quickest form of attention, which chapter 20 explains, and chapter 5 already needs positions.
+KNOWN = {"positions", "speed"}
 ABOVE = {"cli", "exercises", "diagnosis"}  # these call the others, and nothing else calls them
 
 

@@ -45,7 +45,7 @@ weight = Exercise(0.2, "five weights, all alike, sum to 1.", level="easy")
 '''
 
 REFERENCE = """
-@article{nobody2099,
+@misc{nobody2099,
   author = {Nobody, A. and One, B. and Two, C. and Three, D.},
   title = {Averaging Is All You Need},
   year = {2099},
@@ -113,7 +113,7 @@ def test_a_new_chapter_is_where_readers_look(book: Path) -> None:
         "intro.html": 'href="chapters/99_averaging.html"',
         "chapters/99_averaging.html": "99. Averaging",
         "api/part5.html": 'id="vitbook.averaging.average"',
-        "references.html": "Averaging Is All You Need",
+        "references.html": "example.org/averaging",
         "sitemap.xml": "chapters/99_averaging.html",
     }
     assert [name for name, words in shown.items() if words not in (site / name).read_text(encoding="utf-8")] == []

@@ -73,13 +73,6 @@ def test_git_fetches_the_working_tree_from_the_public_address(tmp_path: Path, mo
     assert {path.name for path in (tmp_path / "clone").iterdir()} == {".git", ".gitignore", "tracked.txt"}
 
 
-def test_nothing_of_this_machines_python_is_seen(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("VITBOOK_DATA", str(tmp_path))
-    kept = tool.surroundings(tmp_path, tmp_path)
-    assert not {"PYTHONPATH", "VITBOOK_DATA"} & set(kept) and kept["HOME"] == str(tmp_path)
-
-
 def test_an_environment_of_its_own_sees_the_base_and_installs_beside_it(tmp_path: Path) -> None:
     base = tmp_path / "base-packages"
     (base / "there").mkdir(parents=True)
@@ -100,12 +93,3 @@ def test_a_failing_cell_is_told_of(tmp_path: Path) -> None:
     base = Path(sys.executable)
     seconds, (complaint,) = tool.play(path, base, tool.packages(base) | {"versions": {}}, tmp_path)
     assert "got 3" in complaint and seconds > 0
-
-
-def test_colab_holds_pins_and_lacks_what_it_lacks() -> None:
-    lines = [line for line in tool.HOLDS.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in lines)
-    names = {line.partition("==")[0].lower() for line in lines}
-    assert {"numpy", "matplotlib", "ipykernel", "ipython"} <= names
-    assert not {"torchinfo", "pytorch-ignite", "tyro", "vitbook", "torch"} & names
-    assert re.fullmatch(r"torch==[\d.]+", tool.torch_pin())

@@ -1,6 +1,6 @@
 """Draw the images of the landing page and of shared links: what the book's own model makes of one photograph.
 
-    python tools/draw_cover.py      write _static/cover.webp and _static/card.jpg
+    python experiments/draw_cover.py      write _static/cover.webp and _static/card.jpg
 
 Three squares: the photograph; the 8×8 patches that it is cut into; the same patches, the brighter, the more of the
 class token's attention, rolled out through all blocks, goes to them. Brightness goes with the square root, so that
