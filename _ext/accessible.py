@@ -1,6 +1,6 @@
 """What the theme's and Sphinx's HTML lacks for readers with a keyboard, a screen reader, or eyes that need contrast.
 
-The colours are in _static/accessible.css. The browser suite, tests_site/, holds every page against WCAG 2.2 AA.
+The colors are in _static/accessible.css. The browser suite, tests/browser/, holds every page against WCAG 2.2 AA.
 """
 
 import re
@@ -24,12 +24,15 @@ REPAIRS = {
     '<summary aria-label="Toggle hidden content">': "<summary>",
     # What unfolds the pages below one, in the contents, is an arrow without words.
     '<summary><span class="toctree-toggle"': '<summary aria-label="Pages below this one"><span class="toctree-toggle"',
-    # The three pictures on the switch of colours have titles, which are not its name.
+    # The three images on the switch of colors have titles, which are not its name.
     ' data-mode="light" title="Light"': ' data-mode="light"',
     ' data-mode="dark"  title="Dark"': ' data-mode="dark"',
     ' data-mode="auto"  title="System Settings"': ' data-mode="auto"',
 }
 
+
+# Draws each icon a second time, as SVG: 1.5 MB before the first word. The theme's fonts have the icons too.
+ICONS = re.compile(r'<script src="[^"]*/fontawesome\.js[^"]*"></script>\s*')
 
 # The arguments of a long signature, one a line: <dd> in a <dl> that has no <dt>.
 ARGUMENTS = re.compile(
@@ -46,7 +49,12 @@ def plain_arguments(match: re.Match) -> str:
 def repaired(html: str) -> str:
     for written, better in REPAIRS.items():
         html = html.replace(written, better)
-    return ARGUMENTS.sub(plain_arguments, html)
+    return ARGUMENTS.sub(plain_arguments, ICONS.sub("", html))
+
+
+def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
+    """Jupyter Book loads Thebe on every page, twice where another extension does, and no page uses it."""
+    context["script_files"] = [file for file in context["script_files"] if "thebe" not in str(vars(file)).lower()]
 
 
 def repair_pages(app: Sphinx, error: Exception | None) -> None:
@@ -60,6 +68,7 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool | str]:
+    app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("build-finished", repair_pages)
     app.add_css_file("accessible.css", priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -22,7 +22,7 @@ CAPITAL = {"Adam", "Adams", "Transformer", "Transformers"}  # in small letters, 
 
 # Phrases in which a term means something else. A mention inside one of them is passed over.
 OTHER_SENSES = {
-    "Batch": r"batch normalisation",
+    "Batch": r"batch normali[sz]ation",
     "Channel": r"stretches each channel",
     "Decoder": r"small decoder",
     "Mask": r"mask embedding",
@@ -36,10 +36,10 @@ OTHER_SENSES = {
 # Pages on which a term means something else wherever it stands: a dictionary's keys, a computer's memory, a
 # picture whose neighbours are sought.
 OTHER_PAGES = {
-    "Key": r"api/(?!attention)",
-    "Memory": r"(?!chapters/0[1-7]_|api/attention)",
+    "Key": r"api/(?!part1)",
+    "Memory": r"(?!chapters/0[1-7]_|api/part1)",
     "Query": r"chapters/16_",
-    "Value": r"api/(?!attention)|chapters/10_",
+    "Value": r"api/(?!part1)|chapters/10_",
 }
 
 

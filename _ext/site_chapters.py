@@ -1,4 +1,4 @@
-"""What the site knows about the chapters from their own text: numbers, the table on the first page, figures' names.
+"""What the site knows about the chapters from their own text: numbers, the table on the landing page, figures' names.
 
 A chapter's number is that of its file, as everywhere else; its question, minutes and prerequisites stand at its top.
 """

@@ -1,17 +1,16 @@
-"""What search engines and shared links show of a page: its description, sitemap.xml and robots.txt.
+"""What search engines and shared links show of a page: its description.
 
-sphinxext-opengraph writes the tags; all addresses derive from the repository's (site_address).
+sphinxext-opengraph writes the tags, and sphinx-sitemap the list of pages. They lack: a chapter is described by its
+question, and index.html, which only leads on, has the first page's tags.
 """
 
 import re
+from html import escape
 from pathlib import Path
-from urllib.parse import urljoin
-from xml.sax.saxutils import escape
 
 from docutils import nodes
 from site_chapters import chapter_number, read_chapter
 from sphinx.application import Sphinx
-from sphinx.builders.html import StandaloneHTMLBuilder
 
 
 def plain_text(markdown: str) -> str:
@@ -27,23 +26,6 @@ def describe(app: Sphinx, doctree: nodes.document) -> None:
         question = plain_text(read_chapter(Path(app.srcdir), name).question)
         app.env.metadata[name]["og:description"] = question
         doctree.insert(0, nodes.meta(name="description", content=question))
-
-
-def sitemap(base: str, pages: list[str]) -> str:
-    """The pages' addresses as the XML that search engines read."""
-    urls = "".join(f"  <url><loc>{escape(urljoin(base, page))}</loc></url>\n" for page in pages)
-    head = '<?xml version="1.0" encoding="utf-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
-    return f"{head}{urls}</urlset>\n"
-
-
-def write_sitemap(app: Sphinx, exception: Exception | None) -> None:
-    if exception is not None or not isinstance(app.builder, StandaloneHTMLBuilder):
-        return
-    base = app.config.html_baseurl
-    pages = [app.builder.get_target_uri(name) for name in sorted(app.env.found_docs)]
-    out = Path(app.outdir)
-    (out / "sitemap.xml").write_text(sitemap(base, pages), encoding="utf-8")
-    (out / "robots.txt").write_text(f"User-agent: *\nAllow: /\nSitemap: {urljoin(base, 'sitemap.xml')}\n", "utf-8")
 
 
 def describe_entrance(app: Sphinx, exception: Exception | None) -> None:
@@ -63,6 +45,5 @@ def describe_entrance(app: Sphinx, exception: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool | str]:
     app.connect("doctree-read", describe)
-    app.connect("build-finished", write_sitemap)
     app.connect("build-finished", describe_entrance, priority=900)  # after Jupyter Book has written index.html
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,8 +10,13 @@ PARTS = (
     "site_callouts",  # "> **Note.** …" becomes a box
     "site_equations",  # tags and anchors
     "site_execution",  # stored outputs, and what made them
-    "site_chapters",  # numbers of chapters and figures, and the table on the first page
-    "site_sharing",  # descriptions for search engines and shared links, sitemap.xml, robots.txt
+    "site_chapters",  # numbers of chapters and figures, and the table on the landing page
+    "citations",  # names and years lead to the references
+    "glossary_links",  # the first mention of a term leads to the glossary
+    "api_reference",  # a page for each part's modules
+    "tested",  # the numbers of the last test run
+    "accessible",  # keyboards, screen readers, contrast
+    "site_sharing",  # descriptions for search engines and shared links
 )
 
 

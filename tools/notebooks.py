@@ -1,9 +1,10 @@
-"""The one tool for the chapters' notebooks: stamp the generated cells, execute, normalise, check.
+"""The one tool for the chapters' notebooks: stamp the generated cells, execute, normalize, check.
 
     python tools/notebooks.py execute [chapters/01_attention.ipynb …]   run from top to bottom and store the outputs
-    python tools/notebooks.py stamp [paths]                             refresh the generated cells, keep the outputs,
-                                                                        and put the README's figure beside it
+    python tools/notebooks.py stamp [paths]                             refresh the generated cells, keep the outputs
     python tools/notebooks.py check [paths]                             exit 1 if `stamp` would change a file
+
+`execute` and `stamp` also write what the README takes from the chapters: its figure and its map.
 
 Without paths, every chapter. Executing twice gives the same bytes: one kernel per chapter, started with this very
 interpreter, without the user's IPython and matplotlib settings, and everything that varies between runs removed. What
@@ -17,6 +18,7 @@ import datetime
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -37,6 +39,7 @@ BRANCH = "main"
 CELL_TIMEOUT = 300  # seconds; a chapter has to run through in 90
 
 README_FIGURE = ("13_attention_maps", "fig-maps-grid")  # a chapter and the name of a figure in it
+README_MAP = re.compile(r"(?<=<!-- written by tools/notebooks.py -->\n).*?(?=<!-- end -->)", re.S)
 
 GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub show them
 NOTEBOOK_METADATA = {
@@ -82,12 +85,15 @@ def repository_url() -> str:
     return project["urls"]["Repository"].rstrip("/")
 
 
-def badge_source(name: str) -> str:
-    """The first cell of the chapter in file `name`: a badge that opens the chapter in Colab."""
-    colab = "https://colab.research.google.com"
+def colab_url(name: str) -> str:
+    """Where Colab opens the chapter in file `name`."""
     repository = repository_url().removeprefix("https://github.com/")
-    page = f"{colab}/github/{repository}/blob/{BRANCH}/chapters/{name}"
-    return f"[![Open in Colab]({colab}/assets/colab-badge.svg)]({page})"
+    return f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/chapters/{name}"
+
+
+def badge_source(name: str) -> str:
+    """The first cell of a chapter: a badge that opens it in Colab."""
+    return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab_url(name)})"
 
 
 def install_source() -> str:
@@ -137,7 +143,7 @@ def merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
     return merged
 
 
-def normalise_output(output: NotebookNode) -> None:
+def normalize_output(output: NotebookNode) -> None:
     """Keep of an output's metadata the size of an image alone."""
     if "metadata" in output:
         sizes = {
@@ -149,7 +155,7 @@ def normalise_output(output: NotebookNode) -> None:
     output.pop("transient", None)
 
 
-def normalise(notebook: NotebookNode) -> None:
+def normalize(notebook: NotebookNode) -> None:
     """Remove what differs from one machine or run to the next; the order of execution stays visible."""
     kept = {key: notebook.metadata[key] for key in KEPT_METADATA if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA | kept)
@@ -162,7 +168,7 @@ def normalise(notebook: NotebookNode) -> None:
         if cell.cell_type == "code":
             cell.outputs = merge_streams(cell.outputs)
             for output in cell.outputs:
-                normalise_output(output)
+                normalize_output(output)
         else:
             cell.pop("outputs", None)
             cell.pop("execution_count", None)
@@ -189,12 +195,12 @@ def stamped_text(path: Path) -> str:
     """What `stamp` makes of a file, without executing it."""
     notebook = read(path)
     stamp(notebook, path.name)
-    normalise(notebook)
+    normalize(notebook)
     return to_text(notebook)
 
 
 def readme_figure() -> bytes:
-    """The picture that the README shows: a stored output of a chapter."""
+    """The image that the README shows: a stored output of a chapter."""
     chapter, name = README_FIGURE
     for cell in read(ROOT / "chapters" / f"{chapter}.ipynb").cells:
         if cell.metadata.get("mystnb", {}).get("figure", {}).get("name") == name:
@@ -202,16 +208,40 @@ def readme_figure() -> bytes:
     raise ValueError(f"{chapter} has no figure {name}")
 
 
-def write_readme_figure() -> None:
-    """Put that picture where the README finds it."""
+def readme_map() -> str:
+    """The README's table of chapters: title, question, Colab, and the modules that each teaches."""
+    sys.path.insert(0, str(ROOT / "_ext"))
+    from api_reference import taught  # needs Sphinx, which Colab does not have
+    from site_chapters import parts
+
+    rows = ["| | Chapter | The question it answers | Run it | Modules |", "|---|---|---|---|---|"]
+    for caption, chapters in parts(ROOT):
+        rows.append(f"| | **{caption}** | | | |")
+        for chapter in chapters:
+            modules = ", ".join(f"`{name}`" for name, home in taught(ROOT).items() if home == chapter)
+            name = Path(f"{chapter.name}.ipynb").name
+            title = f"[{chapter.title.partition(':')[0]}](chapters/{name})"
+            rows.append(f"| {chapter.number} | {title} | {chapter.question} | [Colab]({colab_url(name)}) | {modules} |")
+    return "\n".join(rows) + "\n\n"
+
+
+def readme_text() -> str:
+    """The README with its map as the chapters are now."""
+    return README_MAP.sub(lambda _: readme_map(), (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def write_readme() -> None:
     (ROOT / "_static" / "readme.png").write_bytes(readme_figure())
+    write(ROOT / "README.md", readme_text())
 
 
-class RunningInterpreter(KernelSpecManager):
-    """Knows one kernel: the interpreter that runs this file, whatever kernels the user has installed."""
+class OnePython(KernelSpecManager):
+    """Knows one kernel: that of one interpreter, whatever kernels the user has installed."""
+
+    python = sys.executable
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
+        argv = [str(self.python), "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
         return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
 
@@ -251,7 +281,7 @@ def execute(path: Path) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
             notebook,
-            km=AsyncKernelManager(kernel_spec_manager=RunningInterpreter()),
+            km=AsyncKernelManager(kernel_spec_manager=OnePython()),
             timeout=CELL_TIMEOUT,
             resources={"metadata": {"path": str(path.resolve().parent)}},
             record_timing=False,
@@ -259,7 +289,7 @@ def execute(path: Path) -> str | None:
         try:
             client.execute(env=kernel_environment(folder))
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            return f"{path}: {describe(error, notebook)}"
+            return f"{path}: {error}"
     notebook.cells.pop()
     record = json.loads("".join(output.text for output in last.outputs if output.name == "stdout"))
     record |= {"date": datetime.date.today().isoformat(), "seconds": max(1, round(time.monotonic() - started))}
@@ -276,23 +306,13 @@ def recorded(notebook: NotebookNode, record: dict, before: str) -> str:
     are still those of the execution on record, however long this one took and wherever it ran.
     """
     old = notebook.metadata.get("vitbook", {}).get("executed")
-    normalise(notebook)
+    normalize(notebook)
     if old and all(old.get(name) == record.get(name) for name in ("torch", "vitbook")):
         text = to_text(notebook)
         if text == before:
             return text
     notebook.metadata["vitbook"] = {"executed": record}
     return to_text(notebook)
-
-
-def describe(error: Exception, notebook: NotebookNode) -> str:
-    """A failure with the source of its cell: the last one that was started."""
-    if isinstance(error, CellExecutionError):
-        return f"a cell failed\n{error}"
-    started = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
-    unfinished = [cell for cell in started if cell.execution_count is None]
-    source = unfinished[0].source if unfinished else started[-1].source
-    return f"a cell did not finish\n------------------\n{source}\n------------------\n{error}"
 
 
 def run_execute(paths: list[Path], jobs: int) -> int:
@@ -302,7 +322,7 @@ def run_execute(paths: list[Path], jobs: int) -> int:
         for path, failure in zip(paths, pool.map(execute, paths), strict=True):
             print(failure or f"{path}: executed", flush=True)
             failures += failure is not None
-    write_readme_figure()
+    write_readme()
     return int(failures > 0)
 
 
@@ -320,7 +340,10 @@ def run_stamp(paths: list[Path], check_only: bool) -> int:
             write(path, text)
             print(f"{path}: stamped")
     if not check_only:
-        write_readme_figure()
+        write_readme()
+    elif readme_text() != (ROOT / "README.md").read_text(encoding="utf-8"):
+        print("README.md: run  python tools/notebooks.py stamp")
+        stale += 1
     return int(check_only and stale > 0)
 
 

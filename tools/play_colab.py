@@ -29,7 +29,6 @@ from pathlib import Path
 
 import notebooks as notebook_tool
 from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
@@ -136,23 +135,6 @@ def own_environment(base: Path, holds: dict, folder: Path) -> Path:
     return python
 
 
-class OnePython(KernelSpecManager):
-    """Knows one kernel: that of the Python it was given."""
-
-    python: Path
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        argv = [str(self.python), "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
-        return KernelSpec(argv=argv, display_name="Python 3", language="python")
-
-
-def failed_cell(notebook: NotebookNode) -> int:
-    """Index of the cell that raised, or else of the last one that was started."""
-    code = [(i, cell) for i, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
-    raised = [i for i, cell in code if any(output.output_type == "error" for output in cell.outputs)]
-    return (raised or [max((i for i, cell in code if cell.execution_count), default=0)])[0]
-
-
 def complaints(before: dict[str, str], after: dict[str, str], again: NotebookNode) -> list[str]:
     """What an install cell did that it should not: `again` is that cell, run for the second time."""
     changed = {name: (version, after.get(name)) for name, version in before.items() if after.get(name) != version}
@@ -180,7 +162,7 @@ def play(path: Path, base: Path, holds: dict, cache: Path) -> tuple[float, list[
         install = next(c for c in notebook.cells if notebook_tool.is_generated(c) and c.cell_type == "code")
         notebook.cells.append(again := NotebookNode(install | {"id": "again", "outputs": []}))
         python = own_environment(base, holds, folder / "env")
-        manager = OnePython()
+        manager = notebook_tool.OnePython()
         manager.python = python
         client = NotebookClient(
             notebook,
@@ -191,7 +173,7 @@ def play(path: Path, base: Path, holds: dict, cache: Path) -> tuple[float, list[
         try:
             client.execute(env=surroundings(folder, cache))
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-            return time.monotonic() - start, [f"cell {failed_cell(notebook)}: {error}"]
+            return time.monotonic() - start, [str(error)]
         found = complaints(holds["versions"], packages(python)["versions"], again)
         return time.monotonic() - start, found
 

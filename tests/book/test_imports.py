@@ -1,114 +1,58 @@
-"""The order of the modules is the order of the book: each imports only from those before it."""
+"""The model's modules import only from those that a reader of their chapter knows, and no module in a circle."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+import api_reference as api
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[2] / "vitbook"
+ROOT = Path(__file__).resolve().parents[2]
+FILES = {full: path for name in api.modules(ROOT) for full, path in api.files(ROOT, name).items()}
+HOMES = {name: chapter.number if chapter else 0 for name, chapter in api.taught(ROOT).items()}
 
-# A reader who has read the chapter of a module knows every module that it imports.
-ORDER = [
-    "attention",
-    "self_attention",
-    "multihead",
-    "transformer",
-    "patches",
-    "embedding",
-    "encoder",
-    "vit",
-    "cnn",
-    "attention_maps",
-    "explorer",
-    "layouts",
-    "pretrained",
-    "features",
-    "distillation",
-    "heads",
-    "costs",
-    "properties",
-    "mistakes",
-    "checker",
-    "diagnosis",
-    "exercises",
-    "progress",
-]
-# Save one: among the public files of chapter 15 are DeiT's, whose model chapter 17 explains.
-AHEAD = {"pretrained": {"distillation"}}
-# Beside the model: these know nothing of it.
-BESIDE = ["checks", "typed", "names", "pictures", "archives", "download", "sources", "data", "preprocessing"]
-BESIDE += ["published", "weight_files", "augment", "checkpoint", "training", "engine", "plotting", "runtime", "source"]
-BESIDE += ["watching"]
-# The command line may call everything, each of these those before it, and nothing else calls them.
-ABOVE = ["explanation", "runs", "cli", "__main__"]
-
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+# The model runs the quickest form of attention, which chapter 20 explains, and chapter 5 already needs positions.
+KNOWN = {"positions", "speed"}
+ABOVE = {"cli", "exercises", "diagnosis"}  # these call the others, and nothing else calls them
 
 
-def imported(source: str) -> tuple[set[str], set[str]]:
-    """(modules of vitbook, top-level packages from elsewhere) that a module's source imports, anywhere in it."""
-    own: set[str] = set()
-    foreign: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+def imported(source: str, anywhere: bool = True) -> set[str]:
+    """Full names that a module imports, those of the package with what is taken from them."""
+    found = set()
+    tree = ast.parse(source)
+    for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and (node.level or node.module == "vitbook"):
-            names = (
-                [f"vitbook.{node.module}"] if node.level and node.module else [f"vitbook.{a.name}" for a in node.names]
-            )
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [node.module or ""]
-        else:
-            continue
-        for name in names:
-            package, _, rest = name.partition(".")
-            if package == "vitbook":
-                own.add(rest.split(".")[0])
-            else:
-                foreign.add(package)
-    return own - {""}, foreign
-
-
-def allowed(module: str) -> set[str]:
-    """The modules of vitbook that a module may import."""
-    if module in ORDER:
-        return set(ORDER[: ORDER.index(module)]) | set(BESIDE) | AHEAD.get(module, set())
-    if module in BESIDE:
-        return set(BESIDE) - {module}
-    return set(ORDER) | set(BESIDE) | set(ABOVE[: ABOVE.index(module)])
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
 
 
 def complaints(module: str, source: str) -> list[str]:
-    """What is wrong with a module's imports."""
-    own, foreign = imported(source)
-    found = [
-        f"{module} may not import {name}: see the order in tests/test_imports.py" for name in own - allowed(module)
-    ]
-    if module != "plotting" and "matplotlib" in foreign:
+    """What is wrong with the imports of a module, by its name at the top of the package."""
+    names = imported(source)
+    own = {name.split(".")[1] for name in names if name.startswith("vitbook.")} & set(HOMES) - {module}
+    found = []
+    if 0 < HOMES[module] <= HOMES["vit"]:
+        later = {name for name in own - KNOWN if HOMES[name] > HOMES[module]}
+        found += [f"{module} imports {name}, of chapter {HOMES[name]}" for name in later]
+    found += [f"{module} imports {name}" for name in own & ABOVE if module not in ABOVE]
+    if module != "plotting" and any(name.startswith("matplotlib") for name in names):
         found.append(f"{module} imports matplotlib; only plotting does")
     return found
 
 
-def test_every_module_has_its_place() -> None:
-    unknown = set(MODULES) - set(ORDER) - set(BESIDE) - set(ABOVE)
-    assert not unknown, f"give these a place in the order of the book: {sorted(unknown)}"
+@pytest.mark.parametrize("full", FILES)
+def test_imports_follow_the_book(full: str) -> None:
+    assert complaints(full.split(".")[1], FILES[full].read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_follow_the_book(module: str) -> None:
-    assert complaints(module, (PACKAGE / f"{module}.py").read_text(encoding="utf-8")) == []
-
-
-def test_the_package_itself_imports_no_module_of_its_own() -> None:
-    own, _ = imported((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
-    assert own <= {"__version__"}, "import vitbook stays instant; a chapter names the module it uses"
-
-
-def test_the_mistakes_stay_with_the_exercises() -> None:
-    """Nothing that a model needs imports them."""
-    sources = {module: (PACKAGE / f"{module}.py").read_text(encoding="utf-8") for module in MODULES}
-    users = {module for module, source in sources.items() if "mistakes" in imported(source)[0]}
-    assert users == {"checker", "diagnosis", "exercises"}
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = {}
+    for full, path in FILES.items():
+        names = imported(path.read_text(encoding="utf-8"), anywhere=False)
+        graph[full] = {part for name in names for part in (name, name.rpartition(".")[0]) if part in FILES} - {full}
+    TopologicalSorter(graph).prepare()  # raises CycleError
 
 
 @pytest.mark.parametrize(
@@ -116,28 +60,17 @@ def test_the_mistakes_stay_with_the_exercises() -> None:
     [
         ("attention", "from vitbook.multihead import split_heads"),
         ("attention", "from vitbook import vit"),
-        ("patches", "from .vit import create_vit"),
         ("encoder", "import vitbook.heads"),
         ("encoder", "def f():\n    from vitbook.vit import create_vit"),
-        ("training", "from vitbook.vit import VisionTransformer"),
         ("attention", "import matplotlib.pyplot as plt"),
         ("vit", "from vitbook import cli"),
-        ("engine", "from vitbook.runs import Run"),
-        ("runs", "from vitbook.cli import main"),
+        ("engine", "from vitbook.exercises.grading import Exercise"),
     ],
 )
 def test_wrong_imports_are_found(module: str, source: str) -> None:
     assert complaints(module, source)
 
 
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("multihead", "from vitbook.attention import attention"),
-        ("plotting", "import matplotlib.pyplot as plt"),
-        ("cli", "from vitbook.vit import create_vit"),
-        ("cli", "from vitbook.runs import Run"),
-    ],
-)
-def test_right_imports_pass(module: str, source: str) -> None:
-    assert complaints(module, source) == []
+def test_what_a_reader_knows_may_be_imported() -> None:
+    assert complaints("multihead", "from vitbook.attention import attention\nimport vitbook._support.names") == []
+    assert complaints("cli", "from vitbook.vit import create_vit\nfrom vitbook.exercises import check") == []

@@ -105,18 +105,6 @@ def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
         assert visit.complaints == []
 
 
-def test_a_folded_solution_opens_by_a_key_and_its_code_is_copied(site: Site) -> None:
-    with site.visit(CHAPTER, permissions=["clipboard-read", "clipboard-write"]) as visit:
-        solution = "article details:has(.highlight):not(.hide)"
-        assert visit.page.locator(f"{solution} pre").first.is_hidden()
-        press(visit, f"{solution} > summary")
-        code = visit.page.locator(f"{solution} pre").first
-        code.wait_for()
-        press(visit, f"{solution} .copybtn")
-        copied = visit.page.wait_for_function("navigator.clipboard.readText()").json_value()
-        assert copied.strip() == code.inner_text().strip() != ""
-
-
 def test_on_a_phone_both_sidebars_open_and_close_by_touch_and_key(site: Site) -> None:
     with site.visit(CHAPTER, "phone") as visit:
         contents = visit.page.locator("nav.bd-docs-nav a", has_text="Notation").first

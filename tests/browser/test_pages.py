@@ -1,14 +1,7 @@
 """Every page as a reader's browser shows it, in light, in dark and on a phone."""
 
-import gzip
-from functools import cache
-from pathlib import Path
-
 import pytest
-from visits import MATHJAX, MODES, Site, Visit
-
-BUDGET = 1_000_000  # bytes of one page with all it loads, as sent: text compressed, without MathJax and icons
-ICONS = ("fontawesome", "webfonts")
+from visits import MODES, Site, Visit
 
 # WCAG 2.2 AA, and what axe-core's authors advise beyond it
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -63,19 +56,6 @@ def barriers(visit: Visit) -> list[str]:
     return found
 
 
-@cache
-def weight(path: Path) -> int:
-    content = path.read_bytes()
-    return len(gzip.compress(content)) if path.suffix in {".html", ".css", ".js", ".svg"} else len(content)
-
-
-def too_heavy(visit: Visit, site: Site) -> list[str]:
-    paths = [address.removeprefix(site.base).partition("?")[0] for address in visit.loaded if MATHJAX not in address]
-    weights = {path: weight(site.folder / path) for path in paths if path and not any(icon in path for icon in ICONS)}
-    most = sorted(weights.items(), key=lambda one: -one[1])[:3]
-    return [f"{sum(weights.values()):,} bytes, most in {most}"] if sum(weights.values()) > BUDGET else []
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_page_is_whole(site: Site, name: str, mode: str) -> None:
     with site.visit(name, mode) as visit:
@@ -83,5 +63,4 @@ def test_a_page_is_whole(site: Site, name: str, mode: str) -> None:
         if mode != "phone":
             assert visit.page.evaluate("document.documentElement.dataset.theme") == mode
             problems += barriers(visit)
-        problems += too_heavy(visit, site)
     assert not problems, "\n".join(problems)

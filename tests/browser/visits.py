@@ -62,16 +62,14 @@ class Site:
 
 
 class Visit:
-    """One page, all that is wrong with it so far, and what it has loaded."""
+    """One page, and all that is wrong with it so far."""
 
     def __init__(self, page: Page, base: str):
         self.page, self.base = page, base
         self.complaints: list[str] = []
-        self.loaded: set[str] = set()
         page.on("console", self.listen)
         page.on("pageerror", lambda error: self.complaints.append(f"a script fails: {error}"))
         page.on("requestfailed", self.note)
-        page.on("requestfinished", lambda request: self.loaded.add(request.url))
         page.on("response", lambda got: got.status >= 400 and self.complaints.append(f"{got.url}: {got.status}"))
 
     def listen(self, message: ConsoleMessage) -> None:

@@ -1,6 +1,6 @@
-"""Draw the pictures of the landing page and of shared links: what the book's own model makes of one photograph.
+"""Draw the images of the landing page and of shared links: what the book's own model makes of one photograph.
 
-    python tools/draw_cover.py      write _static/cover.webp and _static/card.jpg
+    python experiments/draw_cover.py      write _static/cover.webp and _static/card.jpg
 
 Three squares: the photograph; the 8×8 patches that it is cut into; the same patches, the brighter, the more of the
 class token's attention, rolled out through all blocks, goes to them. Brightness goes with the square root, so that
@@ -32,9 +32,9 @@ def seen_by_the_model(index: int) -> tuple[str, Tensor]:
     """The class that the model names, and its class token's attention to each patch: (8, 8), largest 1."""
     trained = load_pretrained("vitbook:cifar10")
     with torch.no_grad(), recorded_attention(trained.model) as weights:
-        scores = trained.model(trained.preprocessing(album(size=32).images[index]))
+        logits = trained.model(trained.preprocessing(album(size=32).images[index]))
     attention = patch_map(rollout(torch.stack(weights)), trained.model.embedding.grid)[0]
-    return trained.class_names[scores.argmax().item()], attention / attention.max()
+    return trained.class_names[logits.argmax().item()], attention / attention.max()
 
 
 def squares() -> tuple[list[Tensor], str]:
@@ -43,8 +43,8 @@ def squares() -> tuple[list[Tensor], str]:
     name, attention = seen_by_the_model(index)
     small = Image.fromarray(album(size=128).images[index].permute(1, 2, 0).numpy())
     large = small.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-    picture = torch.frombuffer(bytearray(large.tobytes()), dtype=torch.uint8).view(SIDE, SIDE, 3).permute(2, 0, 1) / 255
-    opaque = torch.cat([picture, torch.ones(1, SIDE, SIDE)])
+    image = torch.frombuffer(bytearray(large.tobytes()), dtype=torch.uint8).view(SIDE, SIDE, 3).permute(2, 0, 1) / 255
+    opaque = torch.cat([image, torch.ones(1, SIDE, SIDE)])
 
     rows, columns = attention.shape
     side = SIDE // rows
@@ -52,9 +52,9 @@ def squares() -> tuple[list[Tensor], str]:
     patch[GAP // 2 : side - GAP // 2, GAP // 2 : side - GAP // 2] = 1.0
     gaps = patch.repeat(rows, columns)
     brightness = DIMMEST + (1 - DIMMEST) * attention.sqrt()
-    lit = picture * brightness.repeat_interleave(side, 0).repeat_interleave(side, 1)
-    assert patchify(picture[None], side).shape[1] == attention.numel()  # one patch for each number
-    return [opaque, torch.cat([picture, gaps[None]]), torch.cat([lit, opaque[3:]])], name
+    lit = image * brightness.repeat_interleave(side, 0).repeat_interleave(side, 1)
+    assert patchify(image[None], side).shape[1] == attention.numel()  # one patch for each number
+    return [opaque, torch.cat([image, gaps[None]]), torch.cat([lit, opaque[3:]])], name
 
 
 def cover() -> Image.Image:
@@ -65,14 +65,14 @@ def cover() -> Image.Image:
     return Image.fromarray((row * 255).round().byte().permute(1, 2, 0).contiguous().numpy(), "RGBA")
 
 
-def card(picture: Image.Image) -> Image.Image:
+def card(image: Image.Image) -> Image.Image:
     """The cover under the book's title, 1200×630 as the services ask for."""
     figure = plt.figure(figsize=(12, 6.3), dpi=100, facecolor="#10161d")
     figure.text(0.05, 0.86, "Vision Transformers, Step by Step", color="white", fontsize=39, weight="bold", va="center")
     line = "From attention over a few printed numbers to a model that you have trained yourself"
     figure.text(0.05, 0.745, line, color="#c9d3dd", fontsize=18, va="center")
     axes = figure.add_axes((0.05, 0.07, 0.9, 0.56))
-    axes.imshow(picture, interpolation="lanczos")
+    axes.imshow(image, interpolation="lanczos")
     axes.set_axis_off()
     figure.canvas.draw()
     drawn = Image.frombuffer("RGBA", figure.canvas.get_width_height(), figure.canvas.buffer_rgba()).convert("RGB")
@@ -81,9 +81,9 @@ def card(picture: Image.Image) -> Image.Image:
 
 
 def main(folder: Path = STATIC) -> None:
-    picture = cover()
-    picture.save(folder / "cover.webp", quality=82, method=6)
-    card(picture).save(folder / "card.jpg", quality=86, optimize=True)
+    image = cover()
+    image.save(folder / "cover.webp", quality=82, method=6)
+    card(image).save(folder / "card.jpg", quality=86, optimize=True)
 
 
 if __name__ == "__main__":
