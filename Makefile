@@ -40,9 +40,9 @@ test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and com
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) tests --ignore tests/browser
+	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/tests.xml -n $(WORKERS) tests --ignore tests/browser
 ifneq ($(CHAPTERS),)
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/chapters.xml -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
 endif
 
 reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, invented inputs, many times over
@@ -64,7 +64,7 @@ colab: $(STAMP)  ## Run every chapter as Colab would: alone, with what Colab hol
 
 # The tests of the modules alone: the book's own need its pinned tools.
 OLDEST := .venv-oldest
-MODULE_TESTS = $(wildcard $(patsubst vitbook/%.py,tests/test_%.py,$(wildcard vitbook/*.py))) tests/test_hostile.py
+MODULE_TESTS := tests --ignore tests/book --ignore tests/browser --ignore tests/site
 
 oldest: requirements.txt pyproject.toml  ## Test the package with the oldest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear $(OLDEST)
@@ -72,11 +72,11 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 	$(OLDEST)/bin/uv pip compile --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: \
 		--no-header --no-annotate --output-file $(OLDEST)/oldest.txt pyproject.toml
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirements $(OLDEST)/oldest.txt \
-		$$(grep -E '^(docutils|hypothesis|markdown-it-py|nbclient|nbformat|pytest|pytest-xdist|pyyaml|sphinx)==' requirements.txt)
+		$$(grep -E '^(beartype|nbclient|nbformat|pytest|pytest-xdist)==' requirements.txt)
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
 
-peers: $(VENV)/peers/.ready  ## Compare scores, pictures and positions with those of timm and torchvision themselves
+peers: $(VENV)/peers/.ready  ## Compare logits, preprocessing and positions with those of timm and torchvision themselves
 	PYTHONPATH=$(VENV)/peers $(ONE_THREAD) $(BIN)/python -m pytest -m peers tests --ignore tests/browser
 
 benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
@@ -92,5 +92,5 @@ serve: $(STAMP)  ## Show the built site on http://localhost:8000
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
 clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
-	rm -rf _build .hypothesis .pytest_cache .ruff_cache build *.egg-info
+	rm -rf _build api .pytest_cache .ruff_cache build *.egg-info
 	find vitbook tests experiments tools benchmarks _ext -name __pycache__ -type d -prune -exec rm -rf {} +

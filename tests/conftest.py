@@ -1,23 +1,13 @@
 """What every test may rely on: the same random numbers each time, and two precisions."""
 
-import os
-
 import pytest
 import torch
-from hypothesis import settings
 from jaxtyping import config, install_import_hook
 
 # The shapes in the signatures of these modules are enforced in the tests.
 MODEL = "attention speed self_attention multihead transformer positions patches embedding encoder vit"
-SHAPED = [f"vitbook.{module}" for module in MODEL.split()]
+SHAPED = [*(f"vitbook.{module}" for module in MODEL.split()), "vitbook.pretrained.preprocessing"]
 install_import_hook(SHAPED, "beartype.beartype")
-
-# The examples are the same in every run, and few. `--hypothesis-profile=thorough` takes many, and "searching" others
-# each time, so that a run that has passed may fail.
-settings.register_profile("same", derandomize=True, database=None, deadline=None, max_examples=20, print_blob=True)
-settings.register_profile("thorough", settings.get_profile("same"), max_examples=100)
-settings.register_profile("searching", deadline=None, max_examples=400, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture(autouse=True)
