@@ -53,7 +53,7 @@ def named(path: Path, message: str) -> str:
 
 def read_all(*paths: Path, limit: int = LIMIT) -> dict[str, bytes]:
     with open_files(list(paths), limit) as files:
-        return {name: bytes(files.read(name)) for name in files.contents}
+        return {name: bytes(files.read(name)) for name in files.readers}
 
 
 @PLACES

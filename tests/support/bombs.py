@@ -107,7 +107,7 @@ def jpeg_of(width: int, height: int) -> bytes:
 
 def read_archive(path: Path) -> list[bytes]:
     with open_files([path], 10_000_000) as files:
-        return [files.read(name) for name in files.contents]
+        return [files.read(name) for name in files.readers]
 
 
 def read_image(path: Path) -> Image.Image:
