@@ -29,7 +29,7 @@ from vitbook.data import normalize, photograph
 from vitbook.engine import TrainConfig
 
 B, C, H, W, K = 5, 3, 9, 14, 7
-STILL = dict(degrees=0, shift=0, scale=0)
+STILL = dict(degrees=0.0, shift=0.0, scale=0.0)
 
 
 def levels(size: int = B, channels: int = C, height: int = H, width: int = W) -> torch.Tensor:
@@ -92,7 +92,7 @@ def test_the_draws_are_those_of_the_cpu_on_any_device(call):
 @pytest.mark.parametrize(
     ("change", "strengths"),
     [
-        (random_affine, STILL | dict(degrees=30)),
+        (random_affine, STILL | dict(degrees=30.0)),
         (random_affine, STILL | dict(shift=0.2)),
         (random_affine, STILL | dict(scale=0.4)),
         (random_crop, dict(padding=8)),
@@ -160,9 +160,9 @@ def test_with_mixup_and_cutmix_chance_takes_one():
 def test_images_keep_their_range_and_a_constant_image_stays_constant():
     for dtype in (torch.float32, torch.float64):
         images = floats().to(dtype)
-        changed = random_affine(images, 45, 0.5, 0.5)
+        changed = random_affine(images, 45.0, 0.5, 0.5)
         assert changed.dtype == dtype and images.min() <= changed.min() and changed.max() <= images.max()
-    assert_close(random_affine(torch.full((4, 1, 9, 14), 0.3), 45, 0.5, 0.5), torch.full((4, 1, 9, 14), 0.3))
+    assert_close(random_affine(torch.full((4, 1, 9, 14), 0.3), 45.0, 0.5, 0.5), torch.full((4, 1, 9, 14), 0.3))
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["across", "down"])
@@ -171,7 +171,7 @@ def test_images_keep_their_range_and_a_constant_image_stays_constant():
     [
         (dict(shift=0.2), (10, 10), 0.2 * 21 / 20),  # a share of the 21 pixels, on a slope of 20 steps
         (dict(scale=0.5), (10, 15), 0.5 * 5 / 20),
-        (dict(degrees=30), (15, 10), math.sin(math.radians(30)) * 5 / 20),
+        (dict(degrees=30.0), (15, 10), math.sin(math.radians(30)) * 5 / 20),
     ],
     ids=["shift", "scale", "degrees"],
 )
@@ -188,7 +188,7 @@ def test_changes_are_spread_evenly_up_to_their_strength(strength, place, largest
 def test_a_turned_disc_stays_a_disc():
     y, x = torch.meshgrid(torch.arange(31) - 15, torch.arange(61) - 30, indexing="ij")
     disc = (x**2 + y**2 < 100).float()[None, None]
-    assert_close(drawn(2, random_affine, disc, degrees=90, shift=0, scale=0), disc, rtol=0, atol=0.9)
+    assert_close(drawn(2, random_affine, disc, 90.0, 0.0, 0.0), disc, rtol=0, atol=0.9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -163,7 +163,7 @@ def test_a_share_of_every_class_is_repeated_in_turn(data):
     longer = data.with_share(0.05, length=2000)
     assert len(longer.train) == 2000 and torch.equal(longer.train.images[:1437], few.images)
     assert longer.test is data.test and not torch.equal(longer.mean, data.mean), "statistics are of the images at hand"
-    assert torch.equal(data.with_share(1, length=7).train.labels, data.train.labels[:7])
+    assert torch.equal(data.with_share(1.0, length=7).train.labels, data.train.labels[:7])
 
 
 def test_a_data_set_may_lie_on_a_gpu(data):
@@ -176,6 +176,7 @@ def test_a_data_set_may_lie_on_a_gpu(data):
     assert torch.equal(there.mean, here.mean) and torch.equal(there.std, here.std)
 
 
+@pytest.mark.door
 @pytest.mark.parametrize("chosen", [[5, 6, 0], np.array([True]), torch.ones(3, dtype=torch.int64)])
 def test_images_are_selected_by_yes_and_no_alone(chosen):
     split = Split(torch.arange(3).view(3, 1, 1, 1).byte(), torch.arange(3))

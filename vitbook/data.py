@@ -41,7 +41,7 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def select(self, chosen: np.ndarray) -> "Split":
+    def select(self, chosen: Sequence[bool] | np.ndarray | Tensor) -> "Split":
         """The images for which `chosen`, bool (N,), is True. Raises ValueError for anything else."""
         chosen = np.asarray(chosen)
         if chosen.dtype != bool or chosen.shape != (len(self),):
