@@ -176,7 +176,7 @@ def load_dataset(
     """A data set by name, with images to train on, to choose by and to test on.
 
     name: "digits", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", or a folder for `load_folder`; one that has
-        such a name itself is "./cifar10".
+        such a name itself is "./cifar10", or a Path.
     data_dir: the folder of the data set's files, packed or unpacked. Without it, those that do not come with the
         package are downloaded once, verified, and kept in `vitbook.downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
@@ -258,8 +258,8 @@ def _classes_in(folder: Path) -> dict[str, list[Path]]:
             if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
                 classes[place.name] = files
     parts = [name for name in classes if name.casefold() in _PARTS]
-    own = {name: [file for file in classes[name] if file.parent == folder / name] for name in parts}
-    if len(parts) > 1 or any(classes[name] and not any(map(_looks_like_image, own[name])) for name in parts):
+    nested = [name for name in parts if not any(map(_looks_like_image, (folder / name).iterdir())) and classes[name]]
+    if len(parts) > 1 or nested:
         raise ValueError(f"{folder} must have a sub-folder for each class, has one for each part, {parts}: name one")
     if len(classes) < 2:
         raise ValueError(f"{folder} must have a sub-folder for each of two or more classes, has {len(classes)}")
