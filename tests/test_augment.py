@@ -89,22 +89,6 @@ def test_the_draws_are_those_of_the_cpu_on_any_device(call):
     assert torch.equal(*states)
 
 
-@pytest.mark.parametrize(
-    ("change", "strengths"),
-    [
-        (random_affine, STILL | dict(degrees=30.0)),
-        (random_affine, STILL | dict(shift=0.2)),
-        (random_affine, STILL | dict(scale=0.4)),
-        (random_crop, dict(padding=8)),
-        (rand_augment, dict(num_ops=2, magnitude=9.0)),
-    ],
-)
-def test_equal_images_come_out_different(change, strengths):
-    images = levels(1) if change is rand_augment else floats(1)
-    changed = drawn(0, change, images.repeat(60, 1, 1, 1), **strengths)
-    assert len(changed.flatten(1).unique(dim=0)) > 40
-
-
 def test_strength_zero_changes_nothing():
     assert_close(random_affine(floats(), **STILL), floats(), rtol=0, atol=1e-5)
     assert torch.equal(random_crop(floats(), 0), floats())
@@ -199,15 +183,11 @@ def test_places_are_exact_in_half_precision(dtype):
 
 
 def test_a_crop_is_a_window_of_the_mirrored_image():
-    padded = F.pad(floats(), (2, 2, 2, 2), mode="reflect")
-    seen = set()
-    for seed in range(40):
-        for image, cropped in zip(padded, drawn(seed, random_crop, floats(), 2), strict=True):
-            windows = [(y, x) for y in range(5) for x in range(5)]
-            matching = [(y, x) for y, x in windows if torch.equal(image[:, y : y + H, x : x + W], cropped)]
-            assert len(matching) == 1
-            seen |= set(matching)
-    assert len(seen) == 25, "every place is taken at some time"
+    image = floats(1)
+    padded = F.pad(image, (2, 2, 2, 2), mode="reflect")[0]
+    windows = {padded[:, y : y + H, x : x + W].numpy().tobytes() for y in range(5) for x in range(5)}
+    cropped = random_crop(image.repeat(300, 1, 1, 1), 2)
+    assert {one.numpy().tobytes() for one in cropped} == windows, "each its own, and every place at some time"
 
 
 @pytest.mark.parametrize("padding", [-1, H])
