@@ -110,15 +110,17 @@ def test_an_image_is_turned_once_as_its_exif_says(kind, turn):
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, over what it could not read
-def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path):
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path, kind):
     """As training, prediction and explanation read it: from the file, then once more by the preprocessing."""
-    content, exif = file(quarters(), "JPEG", exif=turned(6)), turned(6).tobytes()
-    start, random = content.index(exif) + len(b"Exif\0\0"), np.random.RandomState(0)
+    exif = turned(6).tobytes().removeprefix(b"Exif\0\0")
+    content = file(quarters(), kind, exif=turned(6))
+    start, random = content.index(exif), np.random.RandomState(0)
     seen = set()
-    for at in range(len(exif) - 6):
+    for at in range(start, start + len(exif)):
         for byte in {0, 255, random.randint(256)}:
-            (tmp_path / "damaged.jpg").write_bytes(content[: start + at] + bytes([byte]) + content[start + at + 1 :])
-            image = read_image(tmp_path / "damaged.jpg")
+            (tmp_path / "damaged").write_bytes(content[:at] + bytes([byte]) + content[at + 1 :])
+            image = read_image(tmp_path / "damaged")
             again = to_rgb(image)
             assert image.tobytes() == again.tobytes()
             seen.add(image.size)
