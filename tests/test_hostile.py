@@ -126,7 +126,7 @@ def burst(tmp_path_factory) -> dict[str, dict]:
     """What opening each bomb came to, in a process of its own."""
     folder = tmp_path_factory.mktemp("bombs")
     bombs.make(folder)
-    command = [sys.executable, str(HERE / "bombs.py"), str(folder)]
+    command = [sys.executable, str(HERE / "support" / "bombs.py"), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -291,7 +291,7 @@ def test_a_picture_cut_short_or_changed_is_refused_or_read(kind, number):
                 warnings.simplefilter("ignore")
                 assert read_picture(changed, "it").mode == "RGB"
         except ValueError as error:
-            assert str(error).startswith("it is no picture that can be read: ")
+            assert str(error).startswith("it cannot be read as an image: ")
 
 
 # Wrong types

@@ -1,7 +1,8 @@
-"""Pictures to learn from and to look at: every data set in one form, from one function."""
+"""Images to learn from and to look at: every data set in one form, from one function."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -9,34 +10,39 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int64, UInt8
 from PIL import Image
 from sklearn.datasets import load_digits, load_sample_image
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from vitbook._support.images import crop_and_scale, read_picture, to_tensor
+from vitbook._support.images import FORMATS, center_crop, decode_image, read_image, to_tensor
+from vitbook._support.moved import moved
 from vitbook._support.names import unknown
-from vitbook._support.validation import check_floats, check_kind, check_numbers, check_shape, check_sizes, check_tensors
+from vitbook._support.validation import check_sizes
 from vitbook.downloads.datasets import CIFAR10_CLASSES, SOURCES
 
+Levels = UInt8[Tensor, "N C H W"]  # 0 to 255
+Images = Float[Tensor, "N C H W"]  # normalized
+PerChannel = Float[Tensor, " C"]
+
 PHOTOGRAPHS = ("china", "flower", "portrait")
-LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
-PARTS = {"train", "val", "valid", "validation", "test"}  # some data sets keep the folders of the classes in these
+MAX_SIDE = 8192  # pixels; of larger images no training set fits into memory
 
 
 @dataclass(frozen=True)
 class Split:
-    """Some of a data set's pictures, and what they show."""
+    """Some of a data set's images, and what they show."""
 
-    images: Tensor  # uint8 (N, C, H, W), 0 to 255
-    labels: Tensor  # int64 (N,), indices into class_names
+    images: Levels
+    labels: Int64[Tensor, " N"]  # indices into class_names
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def select(self, chosen: np.ndarray) -> "Split":
-        """The pictures for which `chosen`, bool (N,), is True. Raises ValueError for anything else."""
+    def select(self, chosen: Sequence[bool] | np.ndarray | Tensor) -> "Split":
+        """The images for which `chosen`, bool (N,), is True. Raises ValueError for anything else."""
         chosen = np.asarray(chosen)
         if chosen.dtype != bool or chosen.shape != (len(self),):
             raise ValueError(f"chosen must be bool of shape (N,) = ({len(self)},), got {chosen.dtype} {chosen.shape}")
@@ -46,86 +52,77 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Pictures to train on, pictures to test on, and the names of their classes."""
+    """Images to train on, images to test on, and the names of their classes."""
 
     name: str
     train: Split
     test: Split  # to be used once, at the end
     class_names: tuple[str, ...]
-    validation: Split | None = None  # taken out of the training pictures, to choose by
-    given_moments: tuple[Tensor, Tensor] | None = None  # mean and std to normalise by, where not the pictures' own
+    validation: Split | None = None  # taken out of the training images, to choose by
+    given_moments: tuple[Tensor, Tensor] | None = None  # mean and std to normalize by, in place of the images' own
 
     @property
-    def mean(self) -> Tensor:
-        """Mean of each channel over the training pictures, or the one given, in units of white = 1. (C,)"""
+    def mean(self) -> PerChannel:
+        """Mean of each channel over the training images, or the one given, in units of white = 1."""
         return self.moments[0]
 
     @property
-    def std(self) -> Tensor:
-        """Standard deviation of each channel, likewise; 1 where a channel has one level alone. (C,)"""
+    def std(self) -> PerChannel:
+        """Standard deviation of each channel, likewise; 1 where a channel has a single level."""
         return self.moments[1]
 
     @cached_property
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation, counted once. (C,), (C,)"""
+    def moments(self) -> tuple[PerChannel, PerChannel]:
+        """Mean and standard deviation, computed once."""
         if self.given_moments:
             return self.given_moments
         mean, std = mean_and_std(self.train.images)
-        return mean, torch.where(std > 0, std, 1.0)  # of one level alone there is nothing to scale
+        return mean, torch.where(std > 0, std, 1.0)  # a single level is left unscaled
 
     def with_validation(self, fraction: float, seed: int = 0) -> "Dataset":
-        """The same data set with a share of every class of its training pictures set apart; `seed` says which.
+        """The same data set with a share of every class of its training images set apart; `seed` says which.
 
-        Raises ValueError unless 0 < fraction < 1 and every class has two training pictures at least.
+        Errors are those of `split_at_random`.
         """
         train, validation = split_at_random(self.train, fraction, seed, self.class_names)
         return replace(self, train=train, validation=validation)
 
     def with_share(self, share: float, seed: int = 0, length: int | None = None) -> "Dataset":
-        """The same data set with a share of every class of its training pictures, repeated in turn.
+        """The same data set with a share of every class of its training images, repeated in turn.
 
-        length: how many training pictures there are then; as many as before, if not given, so that an epoch stays as
-        long. `seed` says which are taken. Raises ValueError unless 0 < share ≤ 1 and length is 1 or more, and as
-        `with_validation` does.
+        length: the number of training images then; by default as many as before, so that an epoch stays as long.
+        `seed` says which are taken. Errors are those of `split_at_random`.
         """
         few = self.train if share == 1 else split_at_random(self.train, share, seed, self.class_names)[1]
-        length = len(self.train) if length is None else length
-        check_sizes(length=length)
-        index = torch.arange(length) % len(few)
+        index = torch.arange(len(self.train) if length is None else length) % len(few)
         return replace(self, train=Split(few.images[index], few.labels[index]))
 
-    def normalise(self, images: Tensor) -> Tensor:
-        """Pictures as a model wants them: each channel with the training set's mean at 0 and its deviation at 1.
+    def normalize(self, images: Levels) -> Images:
+        """Images as a model expects them: each channel with mean 0 and standard deviation 1 over the training set."""
+        return normalize(images, self.mean, self.std)
 
-        uint8 (B, C, H, W) → float32 (B, C, H, W).
-        """
-        return normalise(images, self.mean, self.std)
+    normalise = normalize  # the spelling of earlier editions
 
     def loader(self, split: Split, batch_size: int, shuffle: bool = False, seed: int = 0) -> DataLoader:
-        """Batches of normalised pictures and labels from a split: float32 (B, C, H, W) and int64 (B,).
+        """Batches of normalized images and labels, (B, C, H, W) and (B,); the last batch holds what is left.
 
-        shuffle: a new order in each epoch, from `seed`, so that every run sees the same orders. The last batch is as
-        large as what is left.
+        shuffle: a new order in each epoch, from `seed`, so that every run sees the same orders.
         """
 
         def batch(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
             images, labels = default_collate(pairs)
-            return self.normalise(images), labels
+            return self.normalize(images), labels
 
         generator = torch.Generator().manual_seed(seed)
         pairs = TensorDataset(split.images, split.labels)
         return DataLoader(pairs, batch_size, shuffle=shuffle, generator=generator, collate_fn=batch)
 
 
-def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel, in units of white = 1. uint8 (N, C, H, W) → (C,), (C,), on the CPU.
+def mean_and_std(images: Levels) -> tuple[PerChannel, PerChannel]:
+    """Mean and standard deviation of each channel, in units of white = 1, on the CPU.
 
-    How often each of the 256 levels occurs says it all: an exact count, and no picture is turned into floating point.
+    Counting how often each of the 256 levels occurs is exact, and turns no image into floating point.
     """
-    check_shape("images", images, "N", "C", "H", "W")
-    if images.dtype != torch.uint8 or not images.numel():
-        got = f"{images.dtype} of shape {tuple(images.shape)}"
-        raise ValueError(f"images must be uint8, 0 to 255, and at least one pixel, got {got}")
     level = torch.arange(256, dtype=torch.float64) / 255
     counts = torch.stack([torch.bincount(channel.flatten(), minlength=256) for channel in images.unbind(dim=1)])
     counts = counts.cpu()
@@ -135,32 +132,24 @@ def mean_and_std(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), variance.sqrt().float()
 
 
-def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(x/255 − mean) / std for each channel. uint8 (B, C, H, W), (C,), (C,) → float32 (B, C, H, W).
+def normalize(images: Levels, mean: PerChannel, std: PerChannel) -> Images:
+    """(x/255 − mean) / std for each channel.
 
-    std has to lie above 0, which is not checked. Raises ValueError for pictures that are not uint8 or have another
-    number of channels.
+    Raises ValueError for images that are not uint8 or have other channels, which would silently come out wrong.
     """
-    check_tensors(images=images)
-    check_floats(mean=mean, std=std)
-    check_shape("mean", mean, "C")
-    check_shape("std", std, *mean.shape)
-    if images.dtype != torch.uint8:
-        raise ValueError(f"images must be uint8, 0 to 255, got {images.dtype}")
-    if images.ndim != 4 or images.shape[1] != len(mean):
-        raise ValueError(f"images must have shape (B, C, H, W) with C = {len(mean)}, got {tuple(images.shape)}")
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] != len(mean):
+        got = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise ValueError(f"images must be uint8, 0 to 255, of shape (B, C, H, W) with C = {len(mean)}, got {got}")
     mean, std = (channel.to(images.device)[:, None, None] for channel in (mean, std))
     return (images.float() / 255 - mean) / std
 
 
 def split_at_random(split: Split, fraction: float, seed: int, class_names: Sequence[str]) -> tuple[Split, Split]:
-    """The pictures in two parts, the second with that share of every class, and one picture of it at least.
+    """The images in two parts, the second with that share of every class, and at least one image of it.
 
     Which ones depends on `seed` alone; both parts keep the order. Raises ValueError unless 0 < fraction < 1 and every
-    class has two pictures at least.
+    class has at least two images.
     """
-    check_numbers(fraction=fraction)
-    check_sizes(0, seed=seed)
     if not 0 < fraction < 1:
         raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
     random = np.random.RandomState(seed)  # numpy promises that its numbers never change
@@ -169,7 +158,7 @@ def split_at_random(split: Split, fraction: float, seed: int, class_names: Seque
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         if len(members) < 2:
-            raise ValueError(f"class {class_names[label]!r} has one picture left, which cannot be in two parts")
+            raise ValueError(f"class {class_names[label]!r} has one image left, which cannot be in two parts")
         apart[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
     return split.select(~apart), split.select(apart)
 
@@ -184,43 +173,45 @@ def load_dataset(
     mirrors: Sequence[str] = (),
     progress: bool = True,
 ) -> Dataset:
-    """A data set by name, with pictures to train on, to choose by and to test on.
+    """A data set by name, with images to train on, to choose by and to test on.
 
-    name: "digits", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", or a folder of your own pictures with a
-        sub-folder for each class.
-    data_dir: where the data set's files lie already, packed or unpacked. Without it, those that do not come with the
+    name: "digits", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", or a folder for `load_folder`; one that has
+        such a name itself is "./cifar10", or a Path.
+    data_dir: the folder of the data set's files, packed or unpacked. Without it, those that do not come with the
         package are downloaded once, verified, and kept in `vitbook.downloads.fetching.cache_dir()`.
-    validation: the share of the training pictures that is set apart, 0 for none; `seed` says which. The test pictures
-        are always the same.
-    image_size: for a folder of your own, the side in pixels to which each picture is cropped and scaled; 64 if not
-        given.
-    mirrors: addresses of folders to download from, tried before those that are known; progress: whether to show a bar.
+    validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
+    image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
+    mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
-    Raises ValueError for an unknown name (with the nearest) and for files that are not what they should be (with the
-    file, what was expected and what was found); FileNotFoundError where data_dir has them not; ConnectionError where no
-    mirror has them (with what to put where).
+    Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
+    FileNotFoundError where data_dir lacks them; ConnectionError where no mirror has them, with what to put where.
     """
-    name = str(name)
+    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
+        raise FileNotFoundError(f"data_dir must be a folder, and there is none at {data_dir}")
     folder = Path(data_dir or "", name).expanduser()
-    if image_size is not None and name in ("digits", *SOURCES):
-        raise ValueError(f"image_size is for folders of your own pictures; those of {name} have the size they have")
-    if name == "digits":
+    public = str(name) in ("digits", *SOURCES) and not (isinstance(name, Path) and folder.is_dir())
+    if public and any(map(_looks_like_image, folder.glob("*/*"))):
+        other = f"name the folder './{name}', or work in another directory for the public one"
+        raise ValueError(f"{name!r} is a public data set, and {folder} a folder of images: {other}")
+    if public and image_size is not None:
+        raise ValueError(f"image_size is for folders of your own images; those of {name} have a fixed size")
+    if public and str(name) == "digits":
         dataset = digits()
-    elif name in SOURCES:
-        train, test, class_names = SOURCES[name].load(data_dir, mirrors, progress)
-        dataset = Dataset(name, Split(*train), Split(*test), class_names)
+    elif public:
+        train, test, class_names = SOURCES[str(name)].load(data_dir, mirrors, progress)
+        dataset = Dataset(str(name), Split(*train), Split(*test), class_names)
     elif folder.is_dir():
         dataset = load_folder(folder, 64 if image_size is None else image_size)
     else:
-        raise ValueError(unknown("data set", name, ("digits", *SOURCES)) + " Or name a folder of pictures.")
+        raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
 
 
 def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """1,797 handwritten digits of 8×8 grey pixels, in ten classes, split at random with every class in proportion.
+    """1,797 handwritten digits of 8×8 gray pixels, in ten classes, split at random with every class in proportion.
 
     The test part of the UCI "Optical Recognition of Handwritten Digits" set (Alpaydin and Kaynak 1998), as it comes
-    with scikit-learn. Grey levels 0 to 16 are stretched to 0 to 255.
+    with scikit-learn. Gray levels 0 to 16 are stretched to 0 to 255.
     """
     raw = load_digits()
     images = torch.from_numpy(np.round(raw.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
@@ -233,55 +224,81 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
 
 
 def load_folder(folder: Path, image_size: int = 64, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
-    """Your own pictures, of any size and kind: a sub-folder for each class, named like it, with its pictures in it.
+    """Your own images, of any size and kind: a sub-folder for each class, named after it, with its images in it.
 
-    Of each picture the middle square is taken and scaled to image_size pixels. A share of every class, chosen by
-    `seed`, is for testing. Files and folders whose names begin with a dot are passed over.
+    The middle square of each image is scaled to image_size pixels. A share of every class, chosen by `seed`, is for
+    testing. Passed over: what begins with a dot, and folders that hold a training run, with all below them.
 
-    Raises ValueError for fewer than two classes, for sub-folders such as train and test, for a class of fewer than two
-    pictures, and for a file that is no picture; FileNotFoundError for a link that leads nowhere.
+    Raises ValueError for fewer than two classes or images in one, for sub-folders such as train and test, for a
+    training run among images and for a file that is no image; FileNotFoundError for a broken link.
     """
     check_sizes(image_size=image_size)
-    classes = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
-    if len(classes) < 2:
-        raise ValueError(f"{folder} should have a sub-folder for each of two or more classes, has {len(classes)}")
-    if PARTS.issuperset(classes):
-        raise ValueError(
-            f"{folder} should have a sub-folder for each class, has one for each part, {classes}: name one"
-        )
-    images, labels = [], []
-    for label, name in enumerate(classes):
-        files = picture_files(folder / name)
-        if len(files) < 2:
-            raise ValueError(f"{folder / name} should have two pictures at least, has {len(files)}")
-        pictures = (read_picture(file.read_bytes(), str(file)) for file in files)
-        images += [to_tensor(crop_and_scale(picture, image_size, image_size)) for picture in pictures]
-        labels += [label] * len(files)
-    everything = Split(torch.stack(images), torch.tensor(labels))
-    train, test = split_at_random(everything, test_fraction, seed, classes)
+    if image_size > MAX_SIDE:
+        raise ValueError(f"image_size must be at most {MAX_SIDE:,}, got {image_size}")
+    classes = _classes_in(folder)
+    labels = [label for label, files in enumerate(classes.values()) for _ in files]
+    images = torch.empty(len(labels), 3, image_size, image_size, dtype=torch.uint8)
+    for i, file in enumerate(file for files in classes.values() for file in files):
+        images[i] = to_tensor(center_crop(read_image(file), image_size, image_size))
+    train, test = split_at_random(Split(images, torch.tensor(labels)), test_fraction, seed, tuple(classes))
     return Dataset(folder.resolve().name, train, test, tuple(classes))
 
 
-def picture_files(folder: Path) -> list[Path]:
-    """The files in a folder and those below it, sorted, without what systems leave there unasked."""
-    files = (file for file in folder.rglob("*") if not file.is_dir())  # a link that leads nowhere is for an error
-    shown = (file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts))
-    ours = (file for file in shown if file.name not in LITTER)
-    return sorted(ours, key=Path.as_posix)  # the same order on every system
+_PARTS = {"train", "training", "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing"}
+_LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
+_OF_A_RUN = re.compile(r"(run|last|best)\.json|.*\.safetensors|events\.out\.tfevents\..*")
 
 
-def photograph(name: str) -> Tensor:
-    """One of three photographs, by name. uint8 (3, H, W).
+def _classes_in(folder: Path) -> dict[str, list[Path]]:
+    """The image files of each class, by its name, both in order. Raises ValueError as `load_folder` does."""
+    classes = {}
+    for place in sorted(folder.iterdir(), key=lambda path: path.name):
+        if place.is_dir() and not place.name.startswith("."):
+            files = sorted(_image_files(place), key=Path.as_posix)  # the same order on every system
+            if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
+                classes[place.name] = files
+    parts = [name for name in classes if name.casefold() in _PARTS]
+    nested = [name for name in parts if not any(map(_looks_like_image, (folder / name).iterdir())) and classes[name]]
+    if len(parts) > 1 or nested:
+        raise ValueError(f"{folder} must have a sub-folder for each class, has one for each part, {parts}: name one")
+    if len(classes) < 2:
+        raise ValueError(f"{folder} must have a sub-folder for each of two or more classes, has {len(classes)}")
+    for name, files in classes.items():
+        if len(files) < 2:
+            raise ValueError(f"{folder / name} must have at least two images, has {len(files)}")
+    return classes
+
+
+def _image_files(folder: Path) -> Iterator[Path]:
+    """The files in a folder and those below it, without training runs and what systems leave there."""
+    paths = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in _LITTER]
+    if of_run := [path.name for path in paths if _OF_A_RUN.fullmatch(path.name)]:
+        if any(map(_looks_like_image, paths)):
+            raise ValueError(f"{folder} holds a training run ({of_run[0]}) among images: give each a folder of its own")
+        return
+    for path in paths:
+        if not path.is_dir():
+            yield path
+        elif not path.is_symlink():  # it could lead back here
+            yield from _image_files(path)
+
+
+def _looks_like_image(path: Path) -> bool:
+    """Whether a file's name ends like an image's."""
+    return Image.registered_extensions().get(path.suffix.lower()) in FORMATS
+
+
+def photograph(name: str) -> UInt8[Tensor, "3 H W"]:
+    """One of three photographs, by name.
 
     "china", 427×640: the Summer Palace in Beijing, © Rob Hulatt, CC BY 2.0; "flower", 427×640: a dahlia, © dany13,
     CC BY 2.0; both come with scikit-learn. "portrait", 224×224: the astronaut Eileen Collins, NASA, public domain.
     Raises ValueError for another name.
     """
-    check_kind(str, name=name)
     if name not in PHOTOGRAPHS:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
     if name == "portrait":
-        return to_tensor(read_picture(asset("portrait.jpg"), "portrait.jpg"))
+        return to_tensor(decode_image(_asset("portrait.jpg"), "portrait.jpg"))
     return to_tensor(load_sample_image(f"{name}.jpg"))
 
 
@@ -290,31 +307,33 @@ def album(size: int = 32) -> Split:
 
     images: uint8 (22, 3, size, size), each a square about its subject, scaled down from 128×128 pixels by the mean of
     the area that a new pixel covers; labels: indices into `vitbook.downloads.datasets.CIFAR10_CLASSES`, ascending, each
-    class at least once. `album_credits` says, in the same order, who took them and under which licence.
+    class at least once. `album_credits` says, in the same order, who took them and under which license.
 
     Raises ValueError unless 1 ≤ size ≤ 128.
     """
-    check_sizes(None, size=size)
     if not 1 <= size <= 128:
         raise ValueError(f"size must lie in 1 … 128, got {size}")
     images, labels = [], []
     for entry in album_credits():
-        picture = read_picture(asset(f"album/{entry['file']}"), entry["file"])
-        images.append(to_tensor(picture.resize((size, size), Image.Resampling.BOX)))
+        image = decode_image(_asset(f"album/{entry['file']}"), entry["file"])
+        images.append(to_tensor(image.resize((size, size), Image.Resampling.BOX)))
         labels.append(CIFAR10_CLASSES.index(entry["label"]))
     return Split(torch.stack(images), torch.tensor(labels))
 
 
 def album_credits() -> list[dict]:
-    """Where each picture of the album is from, and under which licence, in the album's order.
+    """Where each photograph of the album is from, and under which license, in the album's order.
 
     Keys: file; label, a class of CIFAR-10; title; author; licence, SPDX's short name or "public domain"; source, the
     package it was taken from; original, an address or None; crop, (left, top, right, bottom) in pixels of the source,
     white beyond its edges; changes.
     """
-    return json.loads(asset("album/credits.json"))
+    return json.loads(_asset("album/credits.json"))
 
 
-def asset(name: str) -> bytes:
+def _asset(name: str) -> bytes:
     """A file that comes with the package."""
     return resources.files("vitbook").joinpath(f"assets/{name}").read_bytes()
+
+
+__getattr__ = moved(__name__, normalise="vitbook.data.normalize")

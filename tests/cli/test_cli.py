@@ -371,11 +371,11 @@ def test_resume_goes_on_and_a_folder_in_use_is_not_written_over(tmp_path, capsys
         ("evaluate {trained} --split all", 1, "unknown split 'all'"),
         ("evaluate {trained}/last.json", 1, "unexpected model.embedding"),
         ("predict", 2, "predict needs a picture file"),
-        ("predict {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
+        ("predict {broken} --checkpoint {trained}", 1, "cannot be read as an image"),
         ("predict {empty}/none.png --checkpoint {trained}", 1, "No such file or directory"),
         ("explain", 2, "a picture file of any size and kind (required)"),
         ("explain {digit} --checkpoint {empty}/none", 1, "there is no trained model at"),
-        ("explain {broken} --checkpoint {trained}", 1, "is no picture that can be read"),
+        ("explain {broken} --checkpoint {trained}", 1, "cannot be read as an image"),
         (
             "explain {digit} --checkpoint {trained} --layer 1",
             1,

@@ -18,8 +18,9 @@ import torch
 from PIL import Image
 from safetensors.torch import save
 
-from vitbook._support.images import read_picture
+from vitbook._support.images import read_image
 from vitbook.checkpoint import load_checkpoint
+from vitbook.data import album
 from vitbook.downloads.archives import open_files
 from vitbook.exercises.progress import progress
 from vitbook.pretrained import load_pretrained
@@ -28,10 +29,6 @@ from vitbook.runs import open_weights, read_run
 MUCH = 300_000_000  # bytes; a bomb that burst would take at least so many
 FACTS = dict(mean=[0.5], std=[0.5], class_names=list("0123456789"))
 SHAPE = dict(image_size=[8, 8], patch_size=4, channels=1, num_classes=10, dim=12, depth=1, num_heads=3, mlp_dim=20)
-
-
-def zeros(size: int = MUCH) -> bytes:
-    return bytes(size)
 
 
 def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -69,10 +66,6 @@ def safetensors(header: str | bytes, content: bytes = b"", length: int | None = 
     return struct.pack("<Q", len(header) if length is None else length) + header + content
 
 
-def entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> str:
-    return json.dumps({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]})
-
-
 def checkpoint(folder: Path, facts: dict, tensors: dict | None = None) -> bytes:
     """The JSON of a checkpoint; its tensors are put beside it."""
     content = save(tensors if tensors is not None else {"a": torch.zeros(3)})
@@ -89,29 +82,18 @@ def png(width: int, height: int, *others: tuple[bytes, bytes]) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
 
 
-def with_size(kind: str, place: int, layout: str, size: tuple[int, int]) -> bytes:
-    """A small picture whose header says that it is larger."""
+def with_size(kind: str, place: int | None, layout: str, size: tuple[int, int]) -> bytes:
+    """A small image whose header says that it is larger; place None: where a JPEG says it."""
     buffer = io.BytesIO()
     Image.new("RGB", (16, 16)).save(buffer, kind)
     content = bytearray(buffer.getvalue())
-    struct.pack_into(layout, content, place, *size)
+    struct.pack_into(layout, content, content.index(b"\xff\xc0") + 5 if place is None else place, *size)
     return bytes(content)
-
-
-def jpeg_of(width: int, height: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (16, 16)).save(buffer, "JPEG")
-    at = buffer.getvalue().index(b"\xff\xc0") + 5
-    return with_size("JPEG", at, ">HH", (height, width))
 
 
 def read_archive(path: Path) -> list[bytes]:
     with open_files([path], 10_000_000) as files:
-        return [files.read(name) for name in files.contents]
-
-
-def read_image(path: Path) -> Image.Image:
-    return read_picture(path.read_bytes(), str(path))
+        return [files.read(name) for name in files.readers]
 
 
 def huge(folder: Path, **changes) -> bytes:
@@ -121,70 +103,63 @@ def huge(folder: Path, **changes) -> bytes:
 DEEP = b"[" * 200_000
 DIGITS = b'{"cells": ' + b"1" * 5000 + b"}"
 
-# name → what makes it, what opens it
-BOMBS: dict[str, tuple[Callable[[Path], bytes], Callable[[Path], object]]] = {
-    "packed.npz": (lambda _: zipped({"a.npy": npy((MUCH // 4,), zeros())}), load_pretrained),
-    "promised.npz": (lambda _: zipped({"a.npy": npy((10**12,), zeros(1000))}, zipfile.ZIP_STORED), load_pretrained),
-    "negative.npz": (lambda _: zipped({"a.npy": npy((-5, -7), zeros(1000))}, zipfile.ZIP_STORED), load_pretrained),
-    "objects.npz": (lambda _: zipped({"a.npy": npy((2,), b"").replace(b"'<f4'", b"'|O' ")}), load_pretrained),
-    "packed.pth": (lambda _: pth({"a": torch.zeros(MUCH // 4)}, zipfile.ZIP_DEFLATED), load_pretrained),
-    "stretched.pth": (lambda _: pth(stretched(3000)), load_pretrained),
-    "shared.pth": (
-        lambda _: pth({f"{k}": v for one in [torch.zeros(10**6)] for k, v in enumerate([one] * 3000)}),
-        load_pretrained,
-    ),
-    "length.safetensors": (lambda _: safetensors("{}", length=2**63), load_pretrained),
-    "beyond.safetensors": (lambda _: safetensors("{}", length=10**9), load_pretrained),
-    "promised.safetensors": (
-        lambda _: safetensors(f'{{"a": {entry([2**40], 0, 2**42)}}}', bytes(64)),
-        load_pretrained,
-    ),
-    "overflow.safetensors": (
-        lambda _: safetensors(f'{{"a": {entry([2**33, 2**33], 0, 64)}}}', bytes(64)),
-        load_pretrained,
-    ),
-    "negative.safetensors": (lambda _: safetensors(f'{{"a": {entry([4], -16, 0)}}}', bytes(64)), load_pretrained),
-    "backwards.safetensors": (lambda _: safetensors(f'{{"a": {entry([4], 16, 0)}}}', bytes(16)), load_pretrained),
-    "overlapping.safetensors": (
-        lambda _: safetensors(f'{{"a": {entry([4], 0, 16)}, "b": {entry([4], 8, 24)}}}', bytes(24)),
-        load_pretrained,
-    ),
-    "gaps.safetensors": (
-        lambda _: safetensors(f'{{"a": {entry([4], 0, 16)}, "b": {entry([4], 32, 48)}}}', bytes(48)),
-        load_pretrained,
-    ),
-    "twice.safetensors": (
-        lambda _: safetensors(f'{{"a": {entry([4], 0, 16)}, "a": {entry([4], 16, 32)}}}', bytes(32)),
-        load_pretrained,
-    ),
-    "kind.safetensors": (lambda _: safetensors(f'{{"a": {entry([4], 0, 16, "F99")}}}', bytes(16)), load_pretrained),
-    "deep.safetensors": (lambda _: safetensors(DEEP), load_pretrained),
-    "deep.json": (lambda _: DEEP, load_checkpoint),
-    "digits.json": (lambda _: DIGITS, load_checkpoint),
-    "deep-run.json": (lambda _: DEEP, read_run),
-    "deep.ipynb": (lambda _: DEEP, progress),
-    "digits.ipynb": (lambda _: DIGITS, progress),
-    "blocks.json": (lambda folder: huge(folder, depth=10**9), open_weights),
-    "wide.json": (lambda folder: huge(folder, dim=3 * 2**20, mlp_dim=2**40), open_weights),
-    "wider.json": (lambda folder: huge(folder, dim=3 * 2**60), load_pretrained),
-    "classes.json": (
-        lambda folder: checkpoint(folder, dict(model=SHAPE | {"num_classes": 2**40}, **FACTS)),
-        load_pretrained,
-    ),
-    "grid.json": (
-        lambda folder: huge(folder, image_size=[2**16, 2**16], patch_size=1, positions="sincos_2d"),
-        open_weights,
-    ),
-    "packed.tar.gz": (lambda _: zlib.compress(zeros(), 1, 31), read_archive),
-    "packed.zip": (lambda _: zipped({"top/a": zeros()}), read_archive),
-    "large.png": (lambda _: png(20_000, 20_000), read_image),
-    "text.png": (lambda _: png(16, 16, (b"zTXt", b"a\0\0" + zlib.compress(zeros(), 1))), read_image),
-    "profile.png": (lambda _: png(16, 16, (b"iCCP", b"a\0\0" + zlib.compress(zeros(), 1))), read_image),
-    "large.jpg": (lambda _: jpeg_of(65_000, 65_000), read_image),
-    "large.gif": (lambda _: with_size("GIF", 6, "<HH", (65_000, 65_000)), read_image),
-    "large.bmp": (lambda _: with_size("BMP", 18, "<ii", (2**30, 2**30)), read_image),
-    "large.ppm": (lambda _: b"P6 1000000 1000000 255\n" + bytes(48), read_image),
+
+def promise(*entries: tuple[str, list[int], int, int], size: int = 64, dtype: str = "F32") -> bytes:
+    """A .safetensors whose header promises tensors of these names, shapes and places in `size` bytes."""
+    listed = (
+        f'"{name}": {json.dumps({"dtype": dtype, "shape": shape, "data_offsets": [begin, end]})}'
+        for name, shape, begin, end in entries
+    )
+    return safetensors("{" + ", ".join(listed) + "}", bytes(size))
+
+
+# what opens it → name → what makes it, from the folder where it will lie
+MADE: dict[Callable, dict[str, Callable[[Path], bytes]]] = {
+    load_pretrained: {
+        "packed.npz": lambda _: zipped({"a.npy": npy((MUCH // 4,), bytes(MUCH))}),
+        "promised.npz": lambda _: zipped({"a.npy": npy((10**12,), bytes(1000))}, zipfile.ZIP_STORED),
+        "negative.npz": lambda _: zipped({"a.npy": npy((-5, -7), bytes(1000))}, zipfile.ZIP_STORED),
+        "objects.npz": lambda _: zipped({"a.npy": npy((2,), b"").replace(b"'<f4'", b"'|O' ")}),
+        "packed.pth": lambda _: pth({"a": torch.zeros(MUCH // 4)}, zipfile.ZIP_DEFLATED),
+        "stretched.pth": lambda _: pth(stretched(3000)),
+        "shared.pth": lambda _: pth({f"{k}": v for one in [torch.zeros(10**6)] for k, v in enumerate([one] * 3000)}),
+        "length.safetensors": lambda _: safetensors("{}", length=2**63),
+        "beyond.safetensors": lambda _: safetensors("{}", length=10**9),
+        "promised.safetensors": lambda _: promise(("a", [2**40], 0, 2**42)),
+        "overflow.safetensors": lambda _: promise(("a", [2**33, 2**33], 0, 64)),
+        "negative.safetensors": lambda _: promise(("a", [4], -16, 0)),
+        "backwards.safetensors": lambda _: promise(("a", [4], 16, 0), size=16),
+        "overlapping.safetensors": lambda _: promise(("a", [4], 0, 16), ("b", [4], 8, 24), size=24),
+        "gaps.safetensors": lambda _: promise(("a", [4], 0, 16), ("b", [4], 32, 48), size=48),
+        "twice.safetensors": lambda _: promise(("a", [4], 0, 16), ("a", [4], 16, 32), size=32),
+        "kind.safetensors": lambda _: promise(("a", [4], 0, 16), size=16, dtype="F99"),
+        "deep.safetensors": lambda _: safetensors(DEEP),
+        "wider.json": lambda folder: huge(folder, dim=3 * 2**60),
+        "classes.json": lambda folder: huge(folder, num_classes=2**40),
+    },
+    load_checkpoint: {"deep.json": lambda _: DEEP, "digits.json": lambda _: DIGITS},
+    read_run: {"deep-run.json": lambda _: DEEP},
+    progress: {"deep.ipynb": lambda _: DEEP, "digits.ipynb": lambda _: DIGITS},
+    open_weights: {
+        "blocks.json": lambda folder: huge(folder, depth=10**9),
+        "wide.json": lambda folder: huge(folder, dim=3 * 2**20, mlp_dim=2**40),
+        "grid.json": lambda folder: huge(folder, image_size=[2**16, 2**16], patch_size=1, positions="sincos_2d"),
+    },
+    read_archive: {
+        "packed.tar.gz": lambda _: zlib.compress(bytes(MUCH), 1, 31),
+        "packed.zip": lambda _: zipped({"top/a": bytes(MUCH)}),
+    },
+    read_image: {
+        "large.png": lambda _: png(20_000, 20_000),
+        "text.png": lambda _: png(16, 16, (b"zTXt", b"a\0\0" + zlib.compress(bytes(MUCH), 1))),
+        "profile.png": lambda _: png(16, 16, (b"iCCP", b"a\0\0" + zlib.compress(bytes(MUCH), 1))),
+        "large.jpg": lambda _: with_size("JPEG", None, ">HH", (65_000, 65_000)),
+        "large.gif": lambda _: with_size("GIF", 6, "<HH", (65_000, 65_000)),
+        "large.bmp": lambda _: with_size("BMP", 18, "<ii", (2**30, 2**30)),
+        "large.ppm": lambda _: b"P6 1000000 1000000 255\n" + bytes(48),
+    },
 }
+BOMBS = {name: (make, opened) for opened, bombs in MADE.items() for name, make in bombs.items()}
 
 
 def megabytes() -> float:
@@ -197,7 +172,7 @@ def megabytes() -> float:
 def main(folder: Path) -> dict[str, dict]:
     torch.set_num_threads(1)
     load_pretrained("vitbook:cifar10")  # what is loaded once, for good
-    read_image(next((Path(foreign.__file__).parent.parent / "vitbook/assets/album").glob("*.jpg")))
+    album(128)
     found = {}
     for name, (_, opened) in BOMBS.items():
         path, before = folder / name, megabytes()

@@ -54,30 +54,20 @@ class LocalMirror:
 
 def head(handler: BaseHTTPRequestHandler, length: int | None, status: int = 200, **headers: str) -> None:
     handler.send_response(status)
-    if length is not None:
-        handler.send_header("Content-Length", str(length))
-    for name, value in headers.items():
+    lengths = {} if length is None else {"Content-Length": str(length)}
+    for name, value in (lengths | headers).items():
         handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
 
 
-def good(mirror, handler, content: bytes) -> None:
-    head(handler, len(content))
+def sent(handler, content: bytes, **headers: str) -> None:
+    head(handler, len(content), **headers)
     handler.wfile.write(content)
 
 
 def lengthless(mirror, handler, content: bytes) -> None:
     head(handler, None)
     handler.wfile.write(content)
-
-
-def labelled(mirror, handler, content: bytes) -> None:
-    head(handler, len(content), Content_Encoding="gzip")
-    handler.wfile.write(content)
-
-
-def elsewhere(mirror, handler, content: bytes) -> None:
-    head(handler, 0, 302, Location=handler.path.replace("elsewhere", "good"))
 
 
 def slow(mirror, handler, content: bytes) -> None:
@@ -91,40 +81,29 @@ def slow(mirror, handler, content: bytes) -> None:
             return
 
 
-def stalled(mirror, handler, content: bytes) -> None:
-    head(handler, len(content))
-    handler.wfile.write(content[: len(content) // 2])
-    mirror.released.wait(20)
-
-
 def cut(mirror, handler, content: bytes) -> None:
     head(handler, len(content))
     handler.wfile.write(content[: len(content) // 2])
 
 
-def silent(mirror, handler, content: bytes) -> None:
-    pass
-
-
-def wrong(mirror, handler, content: bytes) -> None:
-    good(mirror, handler, bytes(255 - byte for byte in content[:100]) + content[100:])
-
-
-def page(mirror, handler, content: bytes) -> None:
-    good(mirror, handler, b"<html>Please accept the terms of this network.</html>")
-
-
-def missing(mirror, handler, content: bytes) -> None:
-    head(handler, 0, 404)
-
-
-def broken(mirror, handler, content: bytes) -> None:
-    head(handler, 0, 503)
+def stalled(mirror, handler, content: bytes) -> None:
+    cut(mirror, handler, content)
+    mirror.released.wait(20)
 
 
 WAYS: dict[str, Callable] = {
-    way.__name__: way
-    for way in (good, lengthless, labelled, elsewhere, slow, stalled, cut, silent, wrong, page, missing, broken)
+    "good": lambda _, handler, content: sent(handler, content),
+    "elsewhere": lambda _, handler, content: head(handler, 0, 302, Location=handler.path.replace("elsewhere", "good")),
+    "lengthless": lengthless,
+    "labelled": lambda _, handler, content: sent(handler, content, Content_Encoding="gzip"),
+    "slow": slow,
+    "stalled": stalled,
+    "cut": cut,
+    "silent": lambda *_: None,
+    "wrong": lambda _, handler, content: sent(handler, bytes(255 - byte for byte in content[:100]) + content[100:]),
+    "page": lambda _, handler, content: sent(handler, b"<html>Please accept the terms of this network.</html>"),
+    "missing": lambda _, handler, content: head(handler, 0, 404),
+    "broken": lambda _, handler, content: head(handler, 0, 503),
 }
 
 

@@ -1,4 +1,4 @@
-"""The downloadable data sets in their true formats, with few pictures: the files as published, and what is in them."""
+"""The downloadable data sets in their true formats, with few images: the files as published, and what is in them."""
 
 import gzip
 import hashlib
@@ -20,7 +20,7 @@ FASHION_CLASSES = "T-shirt/top trouser pullover dress coat sandal shirt sneaker 
 
 @dataclass
 class SmallSet:
-    """A data set's published files, its files by their names once unpacked, and the pictures and names in it."""
+    """A data set's published files, its files by their names once unpacked, and the images and names in it."""
 
     published: dict[str, bytes]
     unpacked: dict[str, bytes]
@@ -29,8 +29,8 @@ class SmallSet:
     class_names: tuple[str, ...]
 
 
-def pictures(num_classes: int, each: int, *shape: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """`each` pictures of random bytes for every class, in a random order. uint8 (num_classes·each, *shape), int64."""
+def random_images(num_classes: int, each: int, *shape: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """`each` images of random bytes for every class, in a random order. uint8 (num_classes·each, *shape), int64."""
     random = np.random.RandomState(seed)
     labels = random.permutation(np.repeat(np.arange(num_classes), each))
     return random.randint(0, 256, (len(labels), *shape)).astype(np.uint8), labels
@@ -61,7 +61,7 @@ def zipped(folder: str, files: dict[str, bytes]) -> bytes:
 
 
 def cifar10() -> SmallSet:
-    train, test = pictures(10, 4, 3, 32, 32, seed=1), pictures(10, 2, 3, 32, 32, seed=2)
+    train, test = random_images(10, 4, 3, 32, 32, seed=1), random_images(10, 2, 3, 32, 32, seed=2)
     records = [bytes([label]) + image.tobytes() for image, label in zip(*train, strict=True)]
     files = {f"data_batch_{i + 1}.bin": b"".join(records[8 * i : 8 * i + 8]) for i in range(5)}
     files["test_batch.bin"] = b"".join(bytes([label]) + image.tobytes() for image, label in zip(*test, strict=True))
@@ -72,7 +72,7 @@ def cifar10() -> SmallSet:
 
 
 def cifar100() -> SmallSet:
-    train, test = pictures(100, 3, 3, 32, 32, seed=3), pictures(100, 1, 3, 32, 32, seed=4)
+    train, test = random_images(100, 3, 3, 32, 32, seed=3), random_images(100, 1, 3, 32, 32, seed=4)
     files = {
         f"{name}.bin": b"".join(
             bytes([label // 5, label]) + image.tobytes() for image, label in zip(*part, strict=True)
@@ -92,7 +92,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def fashion_mnist() -> SmallSet:
-    train, test = pictures(10, 4, 1, 28, 28, seed=5), pictures(10, 2, 1, 28, 28, seed=6)
+    train, test = random_images(10, 4, 1, 28, 28, seed=5), random_images(10, 2, 1, 28, 28, seed=6)
     files = {
         "train-images-idx3-ubyte": idx(train[0][:, 0]),
         "train-labels-idx1-ubyte": idx(train[1]),
@@ -104,7 +104,7 @@ def fashion_mnist() -> SmallSet:
 
 
 def jpeg(image: np.ndarray) -> bytes:
-    """A picture, uint8 (H, W, 3) or grey (H, W), as a JPEG."""
+    """An image, uint8 (H, W, 3) or gray (H, W), as a JPEG."""
     buffer = io.BytesIO()
     Image.fromarray(image).save(buffer, "JPEG", quality=95)
     return buffer.getvalue()
@@ -116,7 +116,7 @@ def shown(content: bytes) -> np.ndarray:
 
 
 def tiny_imagenet() -> SmallSet:
-    """Three classes, listed in another order than their numbers sort; every third picture is grey."""
+    """Three classes, listed in another order than their numbers sort; every third image is gray."""
     ids, class_names = ["n03", "n01", "n02"], ("lion", "fox", "bullfrog")
     words = 'n01\tfox\nn02\tbullfrog, Rana catesbeiana\nn03\tlion, king of beasts\nn99\ta "word" of no class\n'
     random = np.random.RandomState(7)

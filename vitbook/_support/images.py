@@ -1,58 +1,101 @@
-"""Picture files of any kind as one kind of tensor: upright, red, green and blue, 0 to 255."""
+"""Image files of any kind as one kind of image: upright, red, green and blue, 0 to 255."""
 
 import io
+from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
+
+from vitbook._support.moved import moved
 
 # What cameras, browsers and scanners write. Other formats stay closed: to open one, EPS, means to run a program.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
+_UPRIGHT = {  # EXIF's orientation → what undoes it
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
 
-def read_picture(content: bytes, name: str) -> Image.Image:
-    """A file's bytes as an upright RGB picture, whatever it was.
 
-    Grey and 16-bit levels, palettes and CMYK become red, green and blue; what is transparent comes to lie on white; a
-    picture that its EXIF note calls turned is turned; of several frames the first is taken. Raises ValueError with the
-    file's `name` for anything that cannot be read as a picture to its end.
+def read_image(path: Path) -> Image.Image:
+    """An image file as an upright RGB image, as in `decode_image`.
+
+    Raises ValueError, with the path, for what is no image file; OSError for what cannot be opened.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} must be an image file, got a folder, pipe, socket or device")  # a pipe would block
+    return decode_image(path.read_bytes(), str(path))
+
+
+def decode_image(content: bytes, name: str) -> Image.Image:
+    """A file's bytes as an upright RGB image; of several frames, the first.
+
+    Grayscale, 16-bit levels, palettes and CMYK become red, green and blue. What is transparent is laid on white. The
+    orientation that EXIF states is applied; damaged EXIF is ignored. Raises ValueError with the file's `name` for
+    anything that cannot be decoded to its end.
     """
     try:
-        return as_rgb(Image.open(io.BytesIO(content), formats=FORMATS))
+        return to_rgb(Image.open(io.BytesIO(content), formats=FORMATS))
     except Exception as error:  # a damaged file can fail anywhere in its decoder, and in any way
-        reason = "its format is unknown" if isinstance(error, Image.UnidentifiedImageError) else error
-        raise ValueError(f"{name} is no picture that can be read: {reason}") from None
+        reason = "its format is unknown" if isinstance(error, Image.UnidentifiedImageError) else str(error)
+        raise ValueError(f"{name} cannot be read as an image: {reason}") from None
 
 
-def as_rgb(picture: Image.Image) -> Image.Image:
-    """Any picture as an upright RGB one, as in `read_picture`. Raises ValueError for floating-point levels."""
-    picture = ImageOps.exif_transpose(picture)
-    if picture.mode == "F":
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Any image as an upright RGB image without EXIF, as in `decode_image`. Raises ValueError for float levels."""
+    image.load()
+    image = _upright(image)
+    if image.mode == "F":
         raise ValueError("its levels are floating-point numbers, and nothing says which is white")
-    if picture.mode.startswith("I"):
-        picture = eight_bits(picture)
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return picture.convert("RGB")
+    if image.mode.startswith("I"):
+        image = _eight_bits(image)
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("RGB")
+    image.info = {}  # EXIF would turn the image a second time
+    return image
 
 
-def eight_bits(picture: Image.Image) -> Image.Image:
-    """A picture of 16-bit grey levels with 8-bit ones: white was 65,535 and is 255."""
-    levels = np.asarray(picture)
+def center_crop(
+    image: Image.Image, height: int, width: int, method: Image.Resampling = Image.Resampling.BICUBIC
+) -> Image.Image:
+    """The middle of an image, as much as fits in these proportions, scaled to height × width pixels."""
+    return ImageOps.fit(image, (width, height), method)
+
+
+def to_tensor(image: Image.Image | np.ndarray) -> Tensor:
+    """An RGB image, or its pixels, uint8 (H, W, 3), as a tensor. uint8 (3, H, W)."""
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """The image turned as its EXIF says. Pillow's exif_transpose writes EXIF back, and fails where any is damaged."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+    except Exception:  # damaged EXIF can fail in any way; the pixels are whole
+        return image
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit gray levels, white = 65,535, as 8-bit ones, white = 255."""
+    levels = np.asarray(image)
     if levels.min() < 0 or levels.max() > 65_535:
-        raise ValueError(f"grey levels should lie in 0 … 65,535, lie in {levels.min():,} … {levels.max():,}")
+        raise ValueError(f"gray levels must lie in 0 … 65,535, lie in {levels.min():,} … {levels.max():,}")
     return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))
 
 
-def crop_and_scale(
-    picture: Image.Image, height: int, width: int, method: Image.Resampling = Image.Resampling.BICUBIC
-) -> Image.Image:
-    """The middle of a picture, as much as fits in these proportions, scaled to height × width pixels."""
-    return ImageOps.fit(picture, (width, height), method)
-
-
-def to_tensor(picture: Image.Image | np.ndarray) -> Tensor:
-    """An RGB picture, or its pixels, uint8 (H, W, 3), as a tensor. uint8 (3, H, W)."""
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous()
+__getattr__ = moved(
+    __name__,
+    read_picture="vitbook._support.images.decode_image",
+    as_rgb="vitbook._support.images.to_rgb",
+    crop_and_scale="vitbook._support.images.center_crop",
+)

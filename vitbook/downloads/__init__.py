@@ -1,1 +1,1 @@
-"""The public data sets: where each is to be had, how it is fetched and verified, and how its files are read."""
+"""The public data sets: where each is published, how it is fetched and verified, and how its files are read."""
