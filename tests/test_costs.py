@@ -39,7 +39,6 @@ def test_attention_costs_what_is_quadratic():
     assert costs.linear_flops(20, 12, 30) == 2 * costs.linear_flops(10, 12, 30)
     assert costs.attention_flops(24, 12) == costs.linear_flops(24, 12, 0)  # T = 2D without an MLP: 4T²D = 8TD²
     assert costs.number_of_tokens(SMALL) == 25 and costs.number_of_tokens(WITHOUT) == 6
-    assert costs.patch_grid(WITHOUT) == (2, 3)
 
 
 def kept_bytes(config: ViTConfig, batch: int) -> int:

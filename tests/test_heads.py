@@ -6,18 +6,16 @@ import properties as check
 import pytest
 import torch
 import torch.nn.functional as F
-from properties import backbone, pictures
 from sklearn.metrics import jaccard_score
-from tables import accepted_and_rejected, defined_in, name
+from tables import accepted_and_rejected
 from torch.testing import assert_close
 
-from vitbook import heads
 from vitbook.features import feature_map
 from vitbook.heads import (
     HeatmapHead,
     HiddenLayerHead,
     SegmentationHead,
-    cell_centres,
+    cell_centers,
     intersection_over_union,
     soft_argmax,
     target_heatmaps,
@@ -48,18 +46,7 @@ def heatmap_head_equals_loops(head) -> None:
     assert_close(head(x), expected)
 
 
-def certain_heatmap_means_its_cell(soft_argmax) -> None:
-    rows, columns, cell = 3, 5, 4.0
-    for row in range(rows):
-        for column in range(columns):
-            certain = torch.full((B, K, rows, columns), -math.inf, dtype=torch.float64)
-            certain[..., row, column] = 1.7
-            # columns 0 … 3 are the cell of column 0: its centre is 1.5
-            expected = torch.tensor([1.5 + 4 * column, 1.5 + 4 * row], dtype=torch.float64)
-            assert_close(soft_argmax(certain, cell), expected.expand(B, K, 2))
-
-
-def any_heatmap_means_its_centre_of_mass(soft_argmax) -> None:
+def any_heatmap_means_its_center_of_mass(soft_argmax) -> None:
     rows, columns, cell = 3, 5, 2.0
     scores = torch.randn(B, K, rows, columns, dtype=torch.float64)
     mass = scores.exp()
@@ -77,8 +64,8 @@ def target_equals_gaussian(target_heatmaps) -> None:
     expected = torch.zeros(B, K, rows, columns, dtype=torch.float64)
     for row in range(rows):
         for column in range(columns):
-            centre = torch.tensor([3.0 * column + 1, 3.0 * row + 1], dtype=torch.float64)  # pixels 0, 1, 2: 1
-            expected[..., row, column] = (-(points - centre).square().sum(dim=-1) / (2 * sigma**2)).exp()
+            center = torch.tensor([3.0 * column + 1, 3.0 * row + 1], dtype=torch.float64)  # pixels 0, 1, 2: 1
+            expected[..., row, column] = (-(points - center).square().sum(dim=-1) / (2 * sigma**2)).exp()
     expected /= expected.sum(dim=(-1, -2), keepdim=True)
     assert_close(target_heatmaps(points, (rows, columns), cell, sigma), expected)
 
@@ -88,7 +75,7 @@ def segmentation_equals_loops(head) -> None:
     x = features()
     scores = torch.einsum("bdhw,kd->bkhw", x, head.proj.weight.flatten(1)) + head.proj.bias[:, None, None]
 
-    def neighbours(pixel, count):  # the two patches between whose centres a pixel lies, and the second's share
+    def neighbours(pixel, count):  # the two patches between whose centers a pixel lies, and the second's share
         place = min(max((pixel + 0.5) / P - 0.5, 0), count - 1)
         first = min(int(place), count - 2)
         return first, place - first
@@ -137,56 +124,6 @@ class OneCellRepeated(HeatmapHead):
         return F.conv_transpose2d(x, weight, self.proj.bias, stride=self.proj.stride)
 
 
-def corners_for_centres(heatmaps, cell):
-    return soft_argmax(heatmaps, cell) - (cell - 1) / 2
-
-
-def half_pixel_too_far(heatmaps, cell):
-    return soft_argmax(heatmaps, cell) + 0.5
-
-
-def y_before_x(heatmaps, cell):
-    return soft_argmax(heatmaps, cell).flip(-1)
-
-
-def in_cells_for_pixels(heatmaps, cell):
-    return soft_argmax(heatmaps, 1.0)
-
-
-def softmax_over_each_row(heatmaps, cell):
-    return soft_argmax(heatmaps.nan_to_num(neginf=-1e9).log_softmax(dim=-1), cell)
-
-
-def softmax_over_the_keypoints(heatmaps, cell):
-    return soft_argmax(heatmaps.nan_to_num(neginf=-1e9).softmax(dim=1).log(), cell)
-
-
-def hard_argmax(heatmaps, cell):
-    certain = F.one_hot(heatmaps.flatten(-2).argmax(dim=-1), heatmaps[0, 0].numel()).view_as(heatmaps)
-    return soft_argmax(certain.to(heatmaps).log(), cell)
-
-
-def target_of_y_before_x(points, grid, cell, sigma):
-    return target_heatmaps(points.flip(-1), grid, cell, sigma)
-
-
-def sigma_in_cells(points, grid, cell, sigma):
-    return target_heatmaps(points, grid, cell, sigma * cell)
-
-
-def sigma_without_its_square(points, grid, cell, sigma):
-    return target_heatmaps(points, grid, cell, math.sqrt(sigma))
-
-
-def height_one(points, grid, cell, sigma):
-    target = target_heatmaps(points, grid, cell, sigma)
-    return target / target.amax(dim=(-1, -2), keepdim=True)
-
-
-def target_on_the_corners(points, grid, cell, sigma):
-    return target_heatmaps(points - (cell - 1) / 2, grid, cell, sigma)
-
-
 class CornersAligned(SegmentationHead):
     def forward(self, x):
         return F.interpolate(self.proj(x), scale_factor=self.patch_size, mode="bilinear", align_corners=True)
@@ -197,38 +134,9 @@ class BlocksOfPixels(SegmentationHead):
         return F.interpolate(self.proj(x), scale_factor=self.patch_size, mode="nearest")
 
 
-class SoftmaxInside(SegmentationHead):
-    def forward(self, x):
-        return super().forward(x).softmax(dim=1)
-
-
-def share_of_the_labels(predicted, labels, num_classes):
-    agree = predicted == labels
-    return torch.stack([agree[labels == k].double().mean() for k in range(num_classes)])
-
-
-def share_of_the_predictions(predicted, labels, num_classes):
-    return share_of_the_labels(labels, predicted, num_classes)
-
-
-def dice(predicted, labels, num_classes):
-    iou = intersection_over_union(predicted, labels, num_classes)
-    return 2 * iou / (1 + iou)
-
-
-def mean_over_pictures(predicted, labels, num_classes):
-    pairs = zip(predicted, labels, strict=True)
-    return torch.stack([intersection_over_union(*pair, num_classes) for pair in pairs]).nanmean(dim=0)
-
-
 class NoTanh(HiddenLayerHead):
     def forward(self, x):
         return self.head(self.pre_logits(x))
-
-
-class GeluForTanh(HiddenLayerHead):
-    def forward(self, x):
-        return self.head(F.gelu(self.pre_logits(x)))
 
 
 class TanhTwice(HiddenLayerHead):
@@ -242,43 +150,66 @@ class OutputStartsAtRandom(HiddenLayerHead):
         self.head.reset_parameters()
 
 
+def hard_argmax(heatmaps, cell):
+    certain = F.one_hot(heatmaps.flatten(-2).argmax(dim=-1), heatmaps[0, 0].numel()).view_as(heatmaps)
+    return soft_argmax(certain.to(heatmaps).log(), cell)
+
+
+def height_one(points, grid, cell, sigma):
+    target = target_heatmaps(points, grid, cell, sigma)
+    return target / target.amax(dim=(-1, -2), keepdim=True)
+
+
+def share_of_the_labels(predicted, labels, num_classes):
+    agree = predicted == labels
+    return torch.stack([agree[labels == k].double().mean() for k in range(num_classes)])
+
+
+def dice(predicted, labels, num_classes):
+    iou = intersection_over_union(predicted, labels, num_classes)
+    return 2 * iou / (1 + iou)
+
+
+def mean_over_images(predicted, labels, num_classes):
+    pairs = zip(predicted, labels, strict=True)
+    return torch.stack([intersection_over_union(*pair, num_classes) for pair in pairs]).nanmean(dim=0)
+
+
 TABLE = [
     (heatmap_head_equals_loops, HeatmapHead, [CellsTransposed, OneCellRepeated]),
     (
-        certain_heatmap_means_its_cell,
-        soft_argmax,
-        [corners_for_centres, half_pixel_too_far, y_before_x, in_cells_for_pixels, softmax_over_each_row],
-    ),
-    (
-        any_heatmap_means_its_centre_of_mass,
+        any_heatmap_means_its_center_of_mass,
         soft_argmax,
         [
-            *(corners_for_centres, half_pixel_too_far, y_before_x, in_cells_for_pixels),
-            *(softmax_over_each_row, softmax_over_the_keypoints, hard_argmax),
+            hard_argmax,
+            lambda maps, cell: soft_argmax(maps, cell) - (cell - 1) / 2,  # corners for centers
+            lambda maps, cell: soft_argmax(maps, cell) + 0.5,  # half a pixel too far
+            lambda maps, cell: soft_argmax(maps, cell).flip(-1),  # y before x
+            lambda maps, cell: soft_argmax(maps, 1.0),  # in cells for pixels
+            lambda maps, cell: soft_argmax(maps.log_softmax(dim=-1), cell),  # softmax over each row
         ],
     ),
     (
         target_equals_gaussian,
         target_heatmaps,
-        [target_of_y_before_x, sigma_in_cells, sigma_without_its_square, height_one, target_on_the_corners],
+        [
+            height_one,
+            lambda points, grid, cell, sigma: target_heatmaps(points.flip(-1), grid, cell, sigma),  # y before x
+            lambda points, grid, cell, sigma: target_heatmaps(points, grid, cell, sigma * cell),  # sigma in cells
+            lambda points, grid, cell, sigma: target_heatmaps(points, grid, cell, math.sqrt(sigma)),  # not squared
+            lambda points, grid, cell, sigma: target_heatmaps(points - 1, grid, cell, sigma),  # on the corners
+        ],
     ),
-    (segmentation_equals_loops, SegmentationHead, [CornersAligned, BlocksOfPixels, SoftmaxInside]),
-    (
-        iou_equals_scikit_learn,
-        intersection_over_union,
-        [share_of_the_labels, share_of_the_predictions, dice, mean_over_pictures],
-    ),
-    (hidden_layer_equals_formula, HiddenLayerHead, [NoTanh, GeluForTanh, TanhTwice]),
+    (segmentation_equals_loops, SegmentationHead, [CornersAligned, BlocksOfPixels]),
+    (iou_equals_scikit_learn, intersection_over_union, [share_of_the_labels, dice, mean_over_images]),
+    (hidden_layer_equals_formula, HiddenLayerHead, [NoTanh, TanhTwice]),
     (first_loss_is_log_k, HiddenLayerHead, [OutputStartsAtRandom]),
 ]
 
 test_the_right_implementation_passes, test_the_wrong_variant_is_rejected = accepted_and_rejected(TABLE)
 
 
-# Places
-
-
-def test_a_heatmap_head_that_knows_nothing_says_the_middle_of_the_picture():
+def test_a_heatmap_head_that_knows_nothing_says_the_middle_of_the_image():
     heatmaps = HeatmapHead(D, K, 3).double()(features())
     middle = torch.tensor([(COLUMNS * P - 1) / 2, (ROWS * P - 1) / 2], dtype=torch.float64)
     assert_close(soft_argmax(heatmaps, P / 3), middle.expand(B, K, 2))
@@ -290,22 +221,10 @@ def test_soft_argmax_of_the_logarithm_of_a_target_is_the_point():
     assert_close(soft_argmax(targets.log(), 2.0), points, atol=1e-4, rtol=0)
 
 
-def test_a_symmetric_heatmap_means_its_centre():
-    rows = torch.tensor([0.0, 2.0, 3.0, 2.0, 0.0], dtype=torch.float64)  # about row 2
-    columns = torch.tensor([1.0, 4.0, 4.0, 1.0], dtype=torch.float64)  # about the border of columns 1 and 2
-    assert_close(soft_argmax(rows[:, None] + columns, 6.0), torch.tensor([11.5, 14.5], dtype=torch.float64))
-
-
-def test_soft_argmax_does_not_see_a_constant_and_has_the_right_gradient():
-    scores = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    assert_close(soft_argmax(scores + 700, 2.0), soft_argmax(scores, 2.0))
-    assert torch.autograd.gradcheck(lambda x: soft_argmax(x, 2.0), scores)
-
-
-def test_cells_tile_the_picture():
-    assert_close(cell_centres(3, 1), torch.tensor([0.0, 1.0, 2.0]))  # cells of one pixel: the pixels
-    assert_close(cell_centres(2, 4), torch.tensor([1.5, 5.5]))
-    assert_close(cell_centres(4, 0.5), torch.tensor([-0.25, 0.25, 0.75, 1.25]))
+def test_cells_tile_the_image():
+    assert_close(cell_centers(3, 1.0), torch.tensor([0.0, 1.0, 2.0]))  # cells of one pixel: the pixels
+    assert_close(cell_centers(2, 4.0), torch.tensor([1.5, 5.5]))
+    assert_close(cell_centers(4, 0.5), torch.tensor([-0.25, 0.25, 0.75, 1.25]))
 
 
 def test_a_target_is_a_distribution_as_wide_as_sigma_wherever_the_point_lies():
@@ -313,11 +232,18 @@ def test_a_target_is_a_distribution_as_wide_as_sigma_wherever_the_point_lies():
     targets = target_heatmaps(points, (30, 40), cell=2.0, sigma=5.0)
     assert_close(targets.sum(dim=(-1, -2)), torch.ones(3, dtype=torch.float64))
     along_x = targets[0].sum(dim=0)
-    centres = cell_centres(40, 2.0).double()
-    assert_close(along_x @ (centres - 40).square(), torch.tensor(25.0, dtype=torch.float64), rtol=1e-3, atol=0)
+    centers = cell_centers(40, 2.0).double()
+    assert_close(along_x @ (centers - 40).square(), torch.tensor(25.0, dtype=torch.float64), rtol=1e-3, atol=0)
 
 
-# Heads
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_target_far_from_every_cell_is_finite_in_any_precision(dtype):
+    """In float16 the square of 256 pixels is infinite."""
+    points = torch.tensor([[40.0, 30.0], [1000.0, -900.0]], dtype=dtype)
+    targets = target_heatmaps(points, (30, 40), cell=2.0, sigma=5.0)
+    assert targets.dtype == dtype and targets.isfinite().all()
+    expected = target_heatmaps(points.double(), (30, 40), cell=2.0, sigma=5.0)
+    assert_close(targets.double(), expected, atol=torch.finfo(dtype).eps, rtol=torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("head", [HeatmapHead(D, K, 2), SegmentationHead(D, K, P), HiddenLayerHead(D, 7, K)], ids=type)
@@ -340,22 +266,6 @@ def test_a_head_starts_by_preferring_nothing_and_its_gradient_reaches_the_backbo
     assert all(p.grad.count_nonzero() > 0 for p in [*model.encoder.parameters(), *head.parameters()])
 
 
-def test_the_heads_are_as_large_as_they_should_be():
-    def count(module):
-        return sum(p.numel() for p in module.parameters())
-
-    assert count(HeatmapHead(D, K, 3)) == D * K * 9 + K
-    assert count(SegmentationHead(D, K, P)) == D * K + K
-    assert count(HiddenLayerHead(D, 7, K)) == D * 7 + 7 + 7 * K + K
-
-
-def test_a_hidden_layer_takes_the_place_of_a_models_head():
-    model = backbone()
-    model.head = check.shake(HiddenLayerHead(D, 7, K)).double()
-    assert_close(model(images := pictures()), model.head(model.features(images)))
-    assert model(images).shape == (B, K)
-
-
 def test_the_hidden_layer_starts_as_the_encoder_does():
     weight = HiddenLayerHead(300, 200, K).pre_logits.weight
     assert_close(weight.std(), torch.tensor(math.sqrt(2 / 500)), rtol=0.02, atol=0)
@@ -371,69 +281,19 @@ def test_intersection_over_union_of_two_shifted_squares():
     assert iou[2].isnan()  # nobody has that class
 
 
-# Arguments and bad input
-
-ARGUMENTS = {
-    HeatmapHead: (
-        dict(dim=D, num_keypoints=K, cells_per_patch=2),
-        dict(dim=13, num_keypoints=4, cells_per_patch=3),
-        features().float(),
-    ),
-    cell_centres: (dict(count=3, cell=2), dict(count=4, cell=3)),
-    soft_argmax: (dict(heatmaps=features(), cell=2), dict(heatmaps=-features(), cell=3)),
-    target_heatmaps: (
-        dict(points=torch.rand(K, 2) * 9, grid=(4, 5), cell=2, sigma=1.5),
-        dict(points=torch.rand(K, 2) * 7, grid=(5, 4), cell=3, sigma=2.0),
-    ),
-    SegmentationHead: (
-        dict(dim=D, num_classes=K, patch_size=4),
-        dict(dim=13, num_classes=4, patch_size=3),
-        features().float(),
-    ),
-    intersection_over_union: (
-        dict(predicted=torch.arange(6) % K, labels=torch.arange(6) % 4, num_classes=K),
-        dict(predicted=torch.arange(6) % 3, labels=torch.arange(6) % 2, num_classes=7),
-    ),
-    HiddenLayerHead: (
-        dict(dim=D, hidden_dim=7, num_classes=K),
-        dict(dim=13, hidden_dim=8, num_classes=4),
-        torch.randn(B, D),
-    ),
-}
-
-
-@pytest.mark.parametrize("function", ARGUMENTS, ids=name)
-def test_every_argument_has_an_effect(function):
-    check.each_argument_counts(function, *ARGUMENTS[function])
-
-
-def test_the_table_of_arguments_is_complete():
-    assert defined_in(heads) - {heads.start_at_zero, heads.check_map} == set(ARGUMENTS)
-
-
+@pytest.mark.door
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: soft_argmax(torch.ones(3), 2), r"\(\.\.\., rows, columns\), got \(3,\)"),
-        (lambda: soft_argmax(torch.ones(3, 4), 0), "cell must be a positive number, got 0"),
-        (lambda: target_heatmaps(torch.ones(2, 3), (4, 5), 2, 1.0), r"\(\.\.\., 2\), x and y in pixels, got \(2, 3\)"),
-        (lambda: target_heatmaps(torch.tensor(1.0), (4, 5), 2, 1.0), r"\(\.\.\., 2\), x and y in pixels, got \(\)"),
-        (lambda: target_heatmaps(torch.ones(2), (4, 5), 2, 0.0), "sigma must be a positive number, got 0.0"),
-        (lambda: target_heatmaps(torch.ones(2), (4, 5), -1, 1.0), "cell must be a positive number, got -1"),
+        (lambda: target_heatmaps(torch.ones(2), (4, 5), 2, 0.0), "sigma must be above 0, got 0.0"),
         (
             lambda: intersection_over_union(torch.zeros(2, 3).long(), torch.zeros(3, 2).long(), 4),
             r"labels' shape \(3, 2\), got \(2, 3\)",
         ),
-        (
-            lambda: intersection_over_union(torch.tensor([4]), torch.tensor([3]), 4),
-            r"predicted must lie in 0 … 3, got 4 … 4",
-        ),
-        (
-            lambda: intersection_over_union(torch.tensor([0]), torch.tensor([-1]), 4),
-            r"labels must lie in 0 … 3, got -1 … -1",
-        ),
+        (lambda: intersection_over_union(torch.tensor([4]), torch.tensor([3]), 4), "predicted must lie in 0 … 3"),
+        (lambda: intersection_over_union(torch.tensor([0]), torch.tensor([-1]), 4), "labels must lie in 0 … 3"),
     ],
 )
-def test_bad_input_is_refused_with_what_was_expected_and_what_came(call, message):
+def test_what_would_be_silently_wrong_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -6,54 +6,48 @@ few beside the matrix products, though not always quick.
 
 import torch
 
-from vitbook.embedding import Grid
 from vitbook.patches import grid_size
 from vitbook.vit import VisionTransformer, ViTConfig
 
 
 def number_of_tokens(config: ViTConfig) -> int:
     """T: the patches, and the class token where there is one."""
-    rows, columns = patch_grid(config)
+    rows, columns = grid_size(config.image_size, config.patch_size)
     return rows * columns + int(config.class_token)
 
 
-def patch_grid(config: ViTConfig) -> Grid:
-    """Rows and columns of patches."""
-    return grid_size(config.image_size, config.patch_size)
-
-
 def linear_flops(tokens: int, dim: int, mlp_dim: int) -> int:
-    """The linear maps of a block, for one picture: 2T(4D² + 2D·D_MLP)."""
+    """The linear maps of a block, for one image: 2T(4D² + 2D·D_MLP)."""
     return 2 * tokens * (4 * dim**2 + 2 * dim * mlp_dim)
 
 
 def attention_flops(tokens: int, dim: int) -> int:
-    """The two products QKᵀ and ·V of a block, for one picture: 4T²D, whatever the number of heads."""
+    """The two products QKᵀ and ·V of a block, for one image: 4T²D, whatever the number of heads."""
     return 4 * tokens**2 * dim
 
 
 def forward_flops(config: ViTConfig) -> int:
-    """The matrix products for one picture: patches, blocks, head. Raises ValueError for a config with a stem."""
+    """The matrix products for one image: patches, blocks, head. Raises ValueError for a config with a stem."""
     if config.stem:
         raise ValueError(f"the stem's convolutions are not counted: the config must have none, got {config.stem}")
-    c, T, (rows, columns) = config, number_of_tokens(config), patch_grid(config)
-    patches = 2 * rows * columns * c.patch_size**2 * c.channels * c.dim
+    c, T = config, number_of_tokens(config)
+    patches = 2 * (T - int(c.class_token)) * c.patch_size**2 * c.channels * c.dim
     block = linear_flops(T, c.dim, c.mlp_dim) + attention_flops(T, c.dim)
     return patches + c.depth * block + 2 * c.dim * c.num_classes
 
 
 def training_flops(config: ViTConfig) -> int:
-    """A training step for one picture: three times the forward pass, for a product of two has two gradients."""
+    """A training step for one image: three times the forward pass, for a product of two has two gradients."""
     return 3 * forward_flops(config)
 
 
 def weight_bytes(config: ViTConfig, bytes_per_number: int = 4) -> int:
-    """The attention weights of one block for one picture, which only the explicit softmax stores: h·T² numbers."""
+    """The attention weights of one block for one image, which only the explicit softmax stores: h·T² numbers."""
     return bytes_per_number * config.num_heads * number_of_tokens(config) ** 2
 
 
 def activation_bytes(config: ViTConfig, bytes_per_number: int = 4, explicit: bool = False) -> int:
-    """What the blocks keep of one picture for the backward pass: L·T(8D + 2D_MLP) numbers.
+    """What the blocks keep of one image for the backward pass: L·T(8D + 2D_MLP) numbers.
 
     Of each token a block keeps z, LN(z), Q, K, V, the blend, z' and LN(z'), each D wide, and what enters and leaves the
     GELU. explicit: whether the attention weights are kept too, as the explicit softmax does. Dropout would add to it.
@@ -64,7 +58,7 @@ def activation_bytes(config: ViTConfig, bytes_per_number: int = 4, explicit: boo
 
 
 def training_bytes(config: ViTConfig, batch: int) -> int:
-    """What training in float32 holds: four numbers for each weight, and what the blocks keep of `batch` pictures.
+    """What training in float32 holds: four numbers for each weight, and what the blocks keep of `batch` images.
 
     The four are the weight itself, its gradient, and the two means of Adam (Kingma and Ba 2015).
     """

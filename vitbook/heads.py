@@ -1,32 +1,16 @@
 """What else can sit on a backbone: a head for places, for pixels or for classes.
 
-A head reads what `vitbook.features` describes: one vector a picture, (B, D), or a feature map, (B, D, H', W') with
+A head reads what `vitbook.features` describes: one vector an image, (B, D), or a feature map, (B, D, H', W') with
 H' = H/P rows and W' = W/P columns.
 """
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vitbook._support.validation import (
-    check_classes,
-    check_fits,
-    check_floats,
-    check_grids,
-    check_positive,
-    check_shape,
-    check_sizes,
-    check_tensors,
-)
-
-
-def check_map(features: Tensor, layer: nn.Conv2d | nn.ConvTranspose2d) -> None:
-    """Raise TypeError or ValueError unless features are a map (B, D, H', W') that a layer takes."""
-    check_shape("features", features, "B", layer.in_channels, "H'", "W'")
-    if 0 in features.shape[2:]:
-        raise ValueError(f"features must have at least one row and one column, got {tuple(features.shape)}")
-    check_fits("features", features, layer.weight)
-
+from vitbook._support.moved import moved
+from vitbook.embedding import Grid
 
 # Places: keypoints as heatmaps
 
@@ -42,91 +26,84 @@ class HeatmapHead(nn.Module):
 
     def __init__(self, dim: int, num_keypoints: int, cells_per_patch: int):
         super().__init__()
-        check_sizes(dim=dim, num_keypoints=num_keypoints, cells_per_patch=cells_per_patch)
         self.proj = nn.ConvTranspose2d(dim, num_keypoints, kernel_size=cells_per_patch, stride=cells_per_patch)
         start_at_zero(self.proj)
 
-    def forward(self, features: Tensor) -> Tensor:
-        check_map(features, self.proj)
+    def forward(self, features: Float[Tensor, "B D rows columns"]) -> Float[Tensor, "B K down across"]:
         return self.proj(features)
 
 
-def cell_centres(count: int, cell: float) -> Tensor:
-    """Where the centres of `count` cells, each `cell` pixels wide, lie along an axis. → (count,).
+def cell_centers(count: int, cell: float) -> Float[Tensor, " count"]:
+    """Where the centers of `count` cells, each `cell` pixels wide, lie along an axis.
 
-    Pixel i has its centre at i, as in matplotlib's pictures, so that the picture begins at −½.
+    Pixel i has its center at i, as in matplotlib's images, so that the image begins at −½.
     """
-    check_sizes(0, count=count)
-    check_positive(cell=cell)
     return (torch.arange(count) + 0.5) * cell - 0.5
 
 
-def soft_argmax(heatmaps: Tensor, cell: float) -> Tensor:
-    """The place that a heatmap means, to a fraction of a cell: the mean of all cells' centres under its softmax.
+def soft_argmax(heatmaps: Float[Tensor, "*batch rows columns"], cell: float) -> Float[Tensor, "*batch 2"]:
+    """The place that a heatmap means, x and y in pixels, to a fraction of a cell.
 
-    (..., rows, columns), before the softmax → (..., 2): x and y in pixels, `cell` of which make a cell's side.
-    Sun et al. 2018 ("Integral Human Pose Regression").
+    The mean of all cells' centers under the softmax of the heatmap. cell: pixels along a cell's side. Sun et al. 2018
+    ("Integral Human Pose Regression").
     """
-    check_floats(heatmaps=heatmaps)
-    if heatmaps.ndim < 2 or 0 in heatmaps.shape[-2:]:
-        raise ValueError(f"heatmaps must have shape (..., rows, columns), got {tuple(heatmaps.shape)}")
     probability = heatmaps.flatten(-2).softmax(dim=-1).view_as(heatmaps)
-    y, x = (cell_centres(count, cell).to(heatmaps) for count in heatmaps.shape[-2:])
+    y, x = (cell_centers(count, cell).to(heatmaps) for count in heatmaps.shape[-2:])
     return torch.stack([probability.sum(dim=-2) @ x, probability.sum(dim=-1) @ y], dim=-1)
 
 
-def target_heatmaps(points: Tensor, grid: tuple[int, int], cell: float, sigma: float) -> Tensor:
-    """What a heatmap head should say: a Gaussian around each point, every map with sum 1.
+def target_heatmaps(
+    points: Float[Tensor, "*batch 2"], grid: Grid, cell: float, sigma: float
+) -> Float[Tensor, "*batch rows columns"]:
+    """What a heatmap head should give: a Gaussian around each point, every map with sum 1.
 
-    (..., 2): x and y in pixels → (..., rows, columns) for a grid (rows, columns) of cells; sigma: standard deviation in
-    pixels. Tompson et al. 2014. Differs: theirs has height 1 at its top, and is no distribution.
+    points: x and y in pixels; grid: rows and columns of cells; sigma: standard deviation in pixels. Tompson et al.
+    2014. Differs: theirs has height 1 at its top, and is no distribution. Raises ValueError unless sigma is above 0.
     """
-    check_floats(points=points)
-    check_grids(grid=grid)
-    check_positive(sigma=sigma)
-    if points.ndim < 1 or points.shape[-1] != 2:
-        raise ValueError(f"points must have shape (..., 2), x and y in pixels, got {tuple(points.shape)}")
+    if not sigma > 0:
+        raise ValueError(f"sigma must be above 0, got {sigma}")
     along = []
-    for coordinate, count in zip(points.unbind(dim=-1), reversed(grid), strict=True):
-        offset = coordinate.unsqueeze(-1) - cell_centres(count, cell).to(points)
+    exact = points.to(torch.promote_types(points.dtype, torch.float32))  # in float16, 256² is infinite
+    for coordinate, count in zip(exact.unbind(dim=-1), reversed(grid), strict=True):
+        offset = coordinate.unsqueeze(-1) - cell_centers(count, cell).to(exact)
         along.append((-offset.square() / (2 * sigma**2)).softmax(dim=-1))
     x, y = along
-    return y.unsqueeze(-1) * x.unsqueeze(-2)
+    return (y.unsqueeze(-1) * x.unsqueeze(-2)).to(points.dtype)
 
 
 # Pixels: segmentation
 
 
 class SegmentationHead(nn.Module):
-    """Class scores for each patch, linear in its token, drawn out to pixels. (B, D, H', W') → (B, K, PH', PW').
+    """Class logits for each patch, linear in its token, stretched to pixels. (B, D, H', W') → (B, K, PH', PW').
 
-    Bilinear interpolation of the scores, before any softmax. Strudel et al. 2021 (Segmenter, the linear decoder).
+    Bilinear interpolation of the logits, before any softmax. Strudel et al. 2021 (Segmenter, the linear decoder).
     Weights start at zero: all classes alike.
     """
 
     def __init__(self, dim: int, num_classes: int, patch_size: int):
         super().__init__()
-        check_sizes(dim=dim, num_classes=num_classes, patch_size=patch_size)
         self.patch_size = patch_size
         self.proj = nn.Conv2d(dim, num_classes, kernel_size=1)
         start_at_zero(self.proj)
 
-    def forward(self, features: Tensor) -> Tensor:
-        check_map(features, self.proj)
+    def forward(self, features: Float[Tensor, "B D rows columns"]) -> Float[Tensor, "B K H W"]:
         return F.interpolate(self.proj(features), scale_factor=self.patch_size, mode="bilinear", align_corners=False)
 
 
-def intersection_over_union(predicted: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """For each class, the pixels in which prediction and label agree over those in which either says it. → (K,).
+def intersection_over_union(
+    predicted: Int64[Tensor, "*shape"], labels: Int64[Tensor, "*shape"], num_classes: int
+) -> Float[Tensor, " K"]:
+    """For each class, the pixels in which prediction and label agree over those in which either has it.
 
-    int64 (...) and (...): classes, 0 … K − 1, pooled over all pictures. nan for a class that neither has. Raises
-    ValueError where the shapes differ or a class is not among the K.
+    Classes are 0 … K − 1, pooled over all images; nan for a class that neither has. Raises ValueError where the shapes
+    differ or a class is not among the K.
     """
-    check_tensors(predicted=predicted, labels=labels)
     if predicted.shape != labels.shape:
         raise ValueError(f"predicted must have the labels' shape {tuple(labels.shape)}, got {tuple(predicted.shape)}")
-    check_classes("predicted", predicted, num_classes)
-    check_classes("labels", labels, num_classes)
+    for name, classes in (("predicted", predicted), ("labels", labels)):
+        if classes.numel() and not 0 <= classes.min() <= classes.max() < num_classes:
+            raise ValueError(f"{name} must lie in 0 … {num_classes - 1}, got {classes.min()} … {classes.max()}")
     counts = (labels * num_classes + predicted).flatten().bincount(minlength=num_classes**2)
     counts = counts.view(num_classes, num_classes).double()  # row: label; column: prediction
     both = counts.diagonal()
@@ -137,7 +114,7 @@ def intersection_over_union(predicted: Tensor, labels: Tensor, num_classes: int)
 
 
 class HiddenLayerHead(nn.Module):
-    """The paper's head of pretraining: an MLP with one hidden layer and tanh. (B, D) → (B, K).
+    """The paper's head for pretraining: an MLP with one hidden layer and tanh. (B, D) → (B, K).
 
     Dosovitskiy et al. 2021, section 3.1 and appendix D.3; the authors' hidden layer is as wide as the tokens. It starts
     as the rest of the model does: the hidden layer Xavier-uniform, the output zero, so that the first loss is ln K.
@@ -145,16 +122,13 @@ class HiddenLayerHead(nn.Module):
 
     def __init__(self, dim: int, hidden_dim: int, num_classes: int):
         super().__init__()
-        check_sizes(dim=dim, hidden_dim=hidden_dim, num_classes=num_classes)
         self.pre_logits = nn.Linear(dim, hidden_dim)
         self.head = nn.Linear(hidden_dim, num_classes)
         nn.init.xavier_uniform_(self.pre_logits.weight)
         nn.init.zeros_(self.pre_logits.bias)
         start_at_zero(self.head)
 
-    def forward(self, features: Tensor) -> Tensor:
-        check_shape("features", features, "B", self.pre_logits.in_features)
-        check_fits("features", features, self.pre_logits.weight)
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
         return self.head(torch.tanh(self.pre_logits(features)))
 
 
@@ -162,3 +136,6 @@ def start_at_zero(layer: nn.Module) -> None:
     """Set weight and bias to zero, so that a head begins by preferring nothing."""
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
+
+
+__getattr__ = moved(__name__, cell_centres="vitbook.heads.cell_centers")

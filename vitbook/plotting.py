@@ -1,13 +1,14 @@
 """Tensors in, matplotlib Axes out: the book's figures. The only module that imports matplotlib."""
 
-import io
-from collections.abc import Sequence
-from itertools import cycle
+from collections.abc import Iterable, Sequence
+from itertools import chain, cycle, repeat
+from statistics import fmean
 
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
 from IPython import get_ipython
+from jaxtyping import Int, Real, Shaped
 from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,10 +16,10 @@ from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
-from vitbook._support.validation import check_shape, check_sizes, check_tensors, in_words
+from vitbook._support.moved import moved
 
-# Okabe and Ito 2008: told apart by colour-blind readers, on white and in grey
-COLOURS = {
+# Okabe and Ito 2008: told apart by color-blind readers, on white and in gray
+COLORS = {
     "blue": "#0072B2",
     "orange": "#E69F00",
     "green": "#009E73",
@@ -30,6 +31,11 @@ COLOURS = {
 WIDTH = 6.0  # inches: a column's width on a desk, and still legible at the width of a phone
 ATTENTION_MAP = "viridis"  # for weights, 0 to 1
 SIGNED_MAP = "RdBu_r"  # for numbers of either sign, white at 0
+LINES = ("-", "--", "-.", ":")
+
+Image = Shaped[Tensor, "C H W"]  # uint8, 0 to 255, or float, 0 to 1; C is 1 or 3
+Map = Shaped[Tensor, "rows columns"]
+Limits = tuple[float, float]  # the values at the two ends of a color scale
 
 
 def use_book_style() -> None:
@@ -42,7 +48,7 @@ def use_book_style() -> None:
             "figure.facecolor": "white",
             "font.size": 11,
             "axes.titlesize": 11,
-            "axes.prop_cycle": plt.cycler(color=list(COLOURS.values())),
+            "axes.prop_cycle": plt.cycler(color=list(COLORS.values())),
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": False,
@@ -55,8 +61,11 @@ def use_book_style() -> None:
         InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}
 
 
+# Matrices and maps
+
+
 def show_matrix(
-    matrix: Tensor,
+    matrix: Map,
     ax: Axes | None = None,
     *,
     title: str = "",
@@ -65,39 +74,87 @@ def show_matrix(
     row_labels: Sequence[str] | None = None,
     column_labels: Sequence[str] | None = None,
     decimals: int | None = 2,
-    limits: tuple[float, float] = (0.0, 1.0),
+    limits: Limits = (0.0, 1.0),
     colours: str = ATTENTION_MAP,
 ) -> Axes:
-    """A matrix as coloured cells with its numbers in them. (rows, columns) → Axes.
+    """A matrix as colored cells with its numbers in them.
 
     rows, columns: what the two axes count; decimals: of the printed numbers, None for none;
-    limits: the values at the two ends of the colour scale, which is the same whatever the matrix.
+    limits: the values at the two ends of the color scale, which is the same whatever the matrix.
     """
-    check_shape("matrix", matrix, "rows", "columns")
-    if not matrix.numel() or matrix.is_complex():
-        raise ValueError(
-            f"matrix must be real numbers, one at least, got {matrix.dtype} of shape {tuple(matrix.shape)}"
-        )
-    matrix = matrix.detach().float().cpu()
     if ax is None:
-        rows_high = min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)
-        ax = plt.subplots(figsize=(WIDTH, rows_high))[1]
-    image = ax.imshow(matrix.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
+        ax = plt.subplots(figsize=(WIDTH, min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)))[1]
+    matrix = _paint(matrix, ax, limits, colours)
     if decimals is not None:
+        image = ax.images[0]
         for i, row in enumerate(matrix.tolist()):
             for j, value in enumerate(row):
                 red, green, blue, _ = image.cmap(image.norm(value))
                 dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-                ink = "white" if dark else "black"
-                ax.text(j, i, f"{value:.{decimals}f}", ha="center", va="center", color=ink)
-    label_ticks(ax, row_labels, column_labels)
+                _write(ax, i, j, f"{value:.{decimals}f}", on_dark=dark)
+    _label_ticks(ax, row_labels, column_labels)
     ax.set(title=title, xlabel=columns, ylabel=rows)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
     return ax
 
 
-def label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Sequence[str] | None) -> None:
+def show_confusion(counts: Int[Tensor, "K K"], class_names: Sequence[str], ax: Axes | None = None) -> Axes:
+    """How many images of each class (row) were taken for which (column), from `Evaluation.confusion`."""
+    ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
+    shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
+    show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colours="Blues")
+    for i, j in counts.nonzero().tolist():
+        _write(ax, i, j, str(counts[i, j].item()), on_dark=bool(shares[i, j] > 0.5))
+    _label_ticks(ax, class_names, class_names)
+    return ax
+
+
+def show_maps(
+    maps: Sequence[Map] | Tensor, titles: Sequence[str] = (), *, columns: int = 4, scale: str = "", **style
+) -> list[Axes]:
+    """Matrices without numbers, side by side on one color scale, which `scale` names.
+
+    style: the limits and colours of `show_matrix`.
+    """
+    axes = panels(len(maps), columns, titled=any(titles))
+    _fill_maps(axes, maps, titles, scale, **style)
+    return axes
+
+
+def show_mosaic(
+    maps: Shaped[Tensor, "rows columns r c"], ax: Axes | None = None, *, rows="", columns="", scale="", **style
+) -> Axes:
+    """Many small maps in one table, on one color scale, which `scale` names.
+
+    rows, columns: what the rows and columns of the table count, from 0; style: as in `show_maps`.
+    """
+    down, across, high, wide = maps.shape
+    tiles = F.pad(maps.detach().float(), (0, 1, 0, 1), value=torch.nan)  # a thin gap, which stays white
+    table = tiles.transpose(1, 2).reshape(down * (high + 1), across * (wide + 1))[:-1, :-1]
+    if ax is None:
+        ax = plt.subplots(figsize=(WIDTH, 0.77 * WIDTH * len(table) / table.shape[1] + 0.5))[1]
+    _paint(table, ax, **style)
+    ax.set_xticks([column * (wide + 1) + (wide - 1) / 2 for column in range(across)], range(across))
+    ax.set_yticks([row * (high + 1) + (high - 1) / 2 for row in range(down)], range(down))
+    ax.set(xlabel=columns, ylabel=rows)
+    ax.figure.colorbar(ax.images[0], ax=ax, shrink=0.8, label=scale)
+    return ax
+
+
+def _paint(matrix: Map, ax: Axes, limits: Limits = (0.0, 1.0), colours: str = ATTENTION_MAP) -> Map:
+    """Color an Axes' cells by a matrix, without frame or tick marks; what was painted, float32 on the CPU."""
+    matrix = matrix.detach().float().cpu()
+    ax.imshow(matrix.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    return matrix
+
+
+def _write(ax: Axes, row: int, column: int, text: str, on_dark: bool) -> None:
+    """Put a text into a cell."""
+    ax.text(column, row, text, ha="center", va="center", color="white" if on_dark else "black")
+
+
+def _label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Sequence[str] | None) -> None:
     """Name each row and column of a matrix; few enough are numbered, many are left to matplotlib."""
     rows, columns = ax.images[0].get_array().shape[:2]
     if row_labels is not None or rows <= 16:
@@ -106,71 +163,101 @@ def label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Seque
         ax.set_xticks(range(columns), column_labels or range(columns))
 
 
-def show_picture(picture: Tensor, ax: Axes | None = None, *, title: str = "") -> Axes:
-    """A picture without axes. uint8 (C, H, W), 0 to 255, or float, 0 to 1; C is 1 or 3."""
-    check_tensors(picture=picture)
-    if picture.ndim != 3 or picture.shape[0] not in (1, 3) or not picture.numel():
-        raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
-    if picture.dtype != torch.uint8 and not picture.is_floating_point():
-        raise ValueError(f"picture must be uint8, 0 to 255, or float, 0 to 1, got {picture.dtype}")
-    if picture.dtype == torch.bfloat16:
-        picture = picture.float()  # numpy has no bfloat16
+def _fill_maps(axes: list[Axes], maps: Iterable[Map], titles: Iterable[str], scale: str, **style) -> None:
+    """Maps in Axes that there are, beside one color bar, which `scale` names."""
+    for ax, values, title in zip(axes, maps, chain(titles, repeat("")), strict=False):
+        show_matrix(values, ax, title=title, decimals=None, **style).set(xticks=[], yticks=[])
+    axes[0].figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label=scale)
+
+
+# Images
+
+
+def show_picture(image: Image, ax: Axes | None = None, *, title: str = "") -> Axes:
+    """An image without axes."""
+    if image.dtype == torch.bfloat16:
+        image = image.float()  # numpy has no bfloat16
     ax = ax or plt.subplots()[1]
-    white = 255 if picture.dtype == torch.uint8 else 1.0
-    pixels = picture.detach().cpu().permute(1, 2, 0)
+    white = 1.0 if image.is_floating_point() else 255
+    pixels = image.detach().cpu().permute(1, 2, 0)
     ax.imshow(pixels.squeeze(-1).numpy(), cmap="gray", vmin=0, vmax=white)
     ax.set_title(title)
     ax.axis("off")
     return ax
 
 
-def show_pictures(pictures: Sequence[Tensor] | Tensor, titles: Sequence[str] = (), *, columns: int = 8) -> list[Axes]:
-    """Pictures in rows, each (C, H, W) as in `show_picture`, with titles where given."""
-    axes = panels(len(pictures), columns, titled=any(titles))
-    for i, (picture, ax) in enumerate(zip(pictures, axes, strict=True)):
-        show_picture(picture, ax, title=titles[i] if i < len(titles) else "")
-    return axes
-
-
-def show_maps(
-    maps: Sequence[Tensor] | Tensor,
-    titles: Sequence[str] = (),
-    *,
-    columns: int = 4,
-    limits: tuple[float, float] = (0.0, 1.0),
-    colours: str = ATTENTION_MAP,
-    scale: str = "",
-) -> list[Axes]:
-    """Matrices without numbers, side by side on one colour scale, which `scale` names. Each (rows, columns)."""
-    axes = panels(len(maps), columns, titled=any(titles))
-    for i, (values, ax) in enumerate(zip(maps, axes, strict=True)):
-        title = titles[i] if i < len(titles) else ""
-        show_matrix(values, ax, title=title, decimals=None, limits=limits, colours=colours)
-        ax.set(xticks=[], yticks=[])
-    axes[0].figure.colorbar(axes[0].images[0], ax=axes, shrink=0.8, label=scale)
+def show_pictures(images: Sequence[Image] | Tensor, titles: Sequence[str] = (), *, columns: int = 8) -> list[Axes]:
+    """Images in rows, with titles where given."""
+    axes = panels(len(images), columns, titled=any(titles))
+    for image, ax, title in zip(images, axes, chain(titles, repeat("")), strict=False):
+        show_picture(image, ax, title=title)
     return axes
 
 
 def panels(count: int, columns: int, *, titled: bool = True) -> list[Axes]:
     """`count` square Axes in rows of `columns`, in one figure of the book's width. titled: whether with room above."""
-    if count < 1 or columns < 1:
-        raise ValueError(f"at least one panel and one column are needed, got {count} and {columns}")
     columns = min(columns, count)
+    height = WIDTH / columns * (1.1 if titled else 1.0)
+    return _rows_of_axes(count, columns, height, layout="compressed")
+
+
+def _rows_of_axes(count: int, columns: int, row_height: float, extra: float = 0.0, **options) -> list[Axes]:
+    """`count` Axes in rows of `columns`, each row so many inches high."""
     rows = -(-count // columns)
-    height = WIDTH / columns * rows * (1.1 if titled else 1.0)
-    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, height), squeeze=False, layout="compressed")
+    size = (WIDTH, rows * row_height + extra)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
     for ax in axes.flat[count:]:
         figure.delaxes(ax)
     return list(axes.flat[:count])
 
 
-def draw_explanation(
-    picture: Tensor, rollout: Tensor, heads: Sequence[Tensor], titles: Sequence[str], *, query: int | None = None
-) -> Figure:
-    """A picture and its rollout above the maps of some heads, which share one scale, in the book's style.
+def show_beside(
+    images: Sequence[Image] | Tensor, maps: Sequence[Map] | Tensor, titles=(), *, columns: int = 4, scale="", **style
+) -> list[Axes]:
+    """Each image with its own map to the right of it, patch for patch, on one color scale, which `scale` names.
 
-    picture: (C, H, W); rollout and each of the heads, which `titles` name: (rows, columns); query: the number of the
-    patch that attends, which is framed; None for the class token. The figure is no part of pyplot, and needs no screen.
+    columns: of such pairs; style: as in `show_maps`. Returns the Axes in turns: an image's, its map's, the next one's.
+    """
+    columns = min(columns, len(images))
+    axes = _rows_of_axes(2 * len(images), 2 * columns, 0.42 * WIDTH / columns + 0.25, extra=0.5)
+    for left, right, image, values in zip(axes[::2], axes[1::2], images, maps, strict=True):
+        show_picture(image, left)
+        show_matrix(values, right, decimals=None, **style).set(xticks=[], yticks=[])
+    for left, title in zip(axes[::2], titles, strict=False):
+        left.set_title(title, loc="left", fontsize=10)  # over both
+    axes[0].figure.colorbar(axes[1].images[0], ax=axes, location="bottom", shrink=0.5, aspect=40, label=scale)
+    return axes
+
+
+def show_patch_grid(image: Image, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:
+    """An image with the lines along which it is cut into patches; one patch, by its number, is framed.
+
+    Raises ValueError where patches of this size do not tile the image.
+    """
+    height, width = image.shape[-2:]
+    if height % patch_size or width % patch_size:
+        raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
+    ax = show_picture(image, ax)
+    for y in range(0, height + 1, patch_size):
+        ax.axhline(y - 0.5, color="white", linewidth=0.8)
+    for x in range(0, width + 1, patch_size):
+        ax.axvline(x - 0.5, color="white", linewidth=0.8)
+    if highlight is not None:
+        row, column = divmod(highlight, width // patch_size)
+        corner = (column * patch_size - 0.5, row * patch_size - 0.5)
+        outline = [patheffects.withStroke(linewidth=5, foreground="black")]  # seen on any color
+        frame = dict(fill=False, color=COLORS["orange"], linewidth=2.5, path_effects=outline)
+        ax.add_patch(Rectangle(corner, patch_size, patch_size, **frame))
+    return ax
+
+
+def draw_explanation(
+    image: Image, rollout: Map, heads: Sequence[Map], titles: Sequence[str], *, query: int | None = None
+) -> Figure:
+    """An image and its rollout above the maps of some heads, which `titles` name and which share one scale.
+
+    query: the number of the patch that attends, which is framed; None for the class token. The figure is no part of
+    pyplot, and needs no screen.
     """
     rows, columns = rollout.shape
     width = min(max(len(heads), 2), 4)
@@ -181,197 +268,65 @@ def draw_explanation(
         figure = Figure(figsize=(WIDTH, sum(heights)))
         above, below = figure.add_gridspec(2, 1, height_ratios=heights)
         left, right = (figure.add_subplot(place) for place in above.subgridspec(1, 2))
-        show_patch_grid(picture, picture.shape[1] // rows, left, highlight=query)
+        show_patch_grid(image, image.shape[1] // rows, left, highlight=query)
         place = "class token" if query is None else "row {}, column {}".format(*divmod(query, columns))
         left.set_title(f"query: {place}")
-        fill_maps([right], [rollout], ["rollout, all blocks"], "share")
-        places = list(below.subgridspec(deep, width))[: len(heads)]
-        fill_maps([figure.add_subplot(place) for place in places], heads, titles, "weight")
+        _fill_maps([right], [rollout], ["rollout, all blocks"], "share", limits=(0.0, rollout.max().item()))
+        axes = [figure.add_subplot(place) for place in list(below.subgridspec(deep, width))[: len(heads)]]
+        _fill_maps(axes, heads, titles, "weight", limits=(0.0, max(head.max().item() for head in heads)))
     return figure
 
 
-def fill_maps(axes: Sequence[Axes], maps: Sequence[Tensor], titles: Sequence[str], scale: str) -> None:
-    """Maps in Axes that there are, on one colour scale from 0 to their largest value, which `scale` names.
-
-    maps: (rows, columns) each.
-    """
-    largest = max(values.max().item() for values in maps)
-    for ax, values, title in zip(axes, maps, titles, strict=True):
-        show_matrix(values, ax, title=title, decimals=None, limits=(0.0, largest))
-        ax.set(xticks=[], yticks=[])
-    axes[0].figure.colorbar(axes[0].images[0], ax=list(axes), shrink=0.8, label=scale)
-
-
-def to_png(figure: Figure) -> bytes:
-    """A figure as the content of a PNG file."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png")
-    return file.getvalue()
-
-
-def show_patch_grid(picture: Tensor, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:
-    """A picture (C, H, W) with the lines along which it is cut into patches; one patch, by its number, is framed."""
-    check_tensors(picture=picture)
-    check_sizes(None, patch_size=patch_size)
-    if picture.ndim != 3:
-        raise ValueError(f"picture must have shape (1, H, W) or (3, H, W), got {tuple(picture.shape)}")
-    height, width = picture.shape[-2:]
-    if patch_size < 1 or height % patch_size or width % patch_size:
-        raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
-    count = height // patch_size * (width // patch_size)
-    if highlight is not None and not 0 <= highlight < count:
-        raise ValueError(f"highlight must be the number of one of {count} patches, got {highlight}")
-    ax = show_picture(picture, ax)
-    for y in range(0, height + 1, patch_size):
-        ax.axhline(y - 0.5, color="white", linewidth=0.8)
-    for x in range(0, width + 1, patch_size):
-        ax.axvline(x - 0.5, color="white", linewidth=0.8)
-    if highlight is not None:
-        row, column = divmod(highlight, width // patch_size)
-        corner = (column * patch_size - 0.5, row * patch_size - 0.5)
-        outline = [patheffects.withStroke(linewidth=5, foreground="black")]  # seen on any colour
-        frame = dict(fill=False, color=COLOURS["orange"], linewidth=2.5, path_effects=outline)
-        ax.add_patch(Rectangle(corner, patch_size, patch_size, **frame))
-    return ax
+# Curves and points: the labels are those of `Axes.set`, such as xlabel and ylabel
 
 
 def show_curves(
-    curves: dict[str, Sequence[float]],
-    ax: Axes | None = None,
-    *,
-    x: Sequence[float] | None = None,
-    xlabel: str,
-    ylabel: str,
-    title: str = "",
+    curves: dict[str, Sequence[float]], ax: Axes | None = None, *, x: Sequence[float] | None = None, **labels: str
 ) -> Axes:
-    """Named curves over a common axis (their index where x is not given), told apart by colour and by line."""
+    """Named curves over a common axis (their index where x is not given), told apart by color and by line."""
     ax = ax or plt.subplots()[1]
-    styles = ("-", "--", "-.", ":")
-    for i, (name, values) in enumerate(curves.items()):
-        ax.plot(range(len(values)) if x is None else x, values, styles[i % len(styles)], label=name)
-    ax.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    for (name, values), line in zip(curves.items(), cycle(LINES), strict=False):
+        ax.plot(range(len(values)) if x is None else x, values, line, label=name)
     if len(curves) > 1:
         ax.legend()
+    ax.set(**labels)
     return ax
 
 
 def show_spread(
-    groups: dict[str, Sequence[Sequence[float]]],
-    ax: Axes | None = None,
-    *,
-    x: Sequence[float],
-    xlabel: str,
-    ylabel: str,
+    groups: dict[str, Sequence[Sequence[float]]], ax: Axes | None = None, *, x: Sequence[float], **labels: str
 ) -> Axes:
     """For each name and each x several values: a line through their means, and a bar from the lowest to the highest."""
     ax = ax or plt.subplots()[1]
-    for (name, values), style, mark in zip(groups.items(), cycle(("-", "--", "-.", ":")), cycle("os^D"), strict=False):
-        mean = [sum(some) / len(some) for some in values]
-        below = [m - min(some) for m, some in zip(mean, values, strict=True)]
-        above = [max(some) - m for m, some in zip(mean, values, strict=True)]
-        ax.errorbar(x, mean, (below, above), linestyle=style, marker=mark, capsize=4, label=name)
-    ax.set(xlabel=xlabel, ylabel=ylabel)
+    for (name, values), line, mark in zip(groups.items(), cycle(LINES), cycle("os^D"), strict=False):
+        mean, low, high = (torch.tensor([f(some) for some in values]) for f in (fmean, min, max))
+        ax.errorbar(x, mean, (mean - low, high - mean), linestyle=line, marker=mark, capsize=4, label=name)
     ax.legend()
+    ax.set(**labels)
     return ax
-
-
-def show_confusion(counts: Tensor, class_names: Sequence[str], ax: Axes | None = None) -> Axes:
-    """How many pictures of each class (row) were taken for which (column), from `Evaluation.confusion`. (K, K)."""
-    ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
-    shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
-    show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colours="Blues")
-    for i, row in enumerate(counts.tolist()):
-        for j, count in enumerate(row):
-            if count:
-                ax.text(j, i, count, ha="center", va="center", color="white" if shares[i, j] > 0.5 else "black")
-    label_ticks(ax, class_names, class_names)
-    return ax
-
-
-def show_mosaic(
-    maps: Tensor,
-    ax: Axes | None = None,
-    *,
-    title: str = "",
-    rows: str = "",
-    columns: str = "",
-    limits: tuple[float, float] = (0.0, 1.0),
-    colours: str = ATTENTION_MAP,
-    scale: str = "",
-) -> Axes:
-    """Many small maps in one table, on one colour scale, which `scale` names. (rows, columns, r, c) → Axes.
-
-    rows, columns: what the rows and columns of the table count, from 0.
-    """
-    check_tensors(maps=maps)
-    if maps.ndim != 4:
-        raise ValueError(f"maps must have shape (rows, columns, r, c), got {tuple(maps.shape)}")
-    if not maps.numel() or maps.is_complex():
-        raise ValueError(f"maps must be real numbers, one at least, got {in_words(maps)}")
-    down, across, high, wide = maps.shape
-    tiles = F.pad(maps.detach().float().cpu(), (0, 1, 0, 1), value=torch.nan)  # a thin gap, which stays white
-    table = tiles.transpose(1, 2).reshape(down * (high + 1), across * (wide + 1))[:-1, :-1]
-    if ax is None:
-        ax = plt.subplots(figsize=(WIDTH, 0.77 * WIDTH * len(table) / table.shape[1] + 0.5))[1]
-    image = ax.imshow(table.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1])
-    ax.set_xticks([column * (wide + 1) + (wide - 1) / 2 for column in range(across)], range(across))
-    ax.set_yticks([row * (high + 1) + (high - 1) / 2 for row in range(down)], range(down))
-    ax.set(title=title, xlabel=columns, ylabel=rows)
-    ax.spines[:].set_visible(False)
-    ax.tick_params(length=0)
-    ax.figure.colorbar(image, ax=ax, shrink=0.8, label=scale)
-    return ax
-
-
-def show_beside(
-    pictures: Sequence[Tensor] | Tensor,
-    maps: Sequence[Tensor] | Tensor,
-    titles: Sequence[str] = (),
-    *,
-    columns: int = 4,
-    limits: tuple[float, float] = (0.0, 1.0),
-    scale: str = "",
-) -> list[Axes]:
-    """Each picture with its own map to the right of it, on one colour scale, which `scale` names.
-
-    pictures: (C, H, W) as in `show_picture`; maps: (rows, columns), patch for patch; columns: of such pairs. Returns
-    the Axes in turns: a picture's, its map's, the next picture's. Raises ValueError where the numbers differ.
-    """
-    if len(pictures) != len(maps) or not len(pictures):
-        raise ValueError(f"each picture needs one map, got {len(pictures)} pictures and {len(maps)} maps")
-    columns = min(columns, len(pictures))
-    rows = -(-len(pictures) // columns)
-    size = (WIDTH, rows * (0.42 * WIDTH / columns + 0.25) + 0.5)
-    figure, axes = plt.subplots(rows, 2 * columns, figsize=size, squeeze=False)
-    for ax in axes.flat[2 * len(pictures) :]:
-        figure.delaxes(ax)
-    axes = list(axes.flat[: 2 * len(pictures)])
-    for i, (picture, values) in enumerate(zip(pictures, maps, strict=True)):
-        left, right = axes[2 * i], axes[2 * i + 1]
-        show_picture(picture, left)
-        show_matrix(values, right, decimals=None, limits=limits).set(xticks=[], yticks=[])
-        if i < len(titles):
-            left.set_title(titles[i], loc="left", fontsize=10)  # over both
-    figure.colorbar(axes[1].images[0], ax=axes, location="bottom", shrink=0.5, aspect=40, label=scale)
-    return axes
 
 
 def show_heads(
-    values: dict[str, Tensor], ax: Axes | None = None, *, ylabel: str, lines: dict[str, float] | None = None
+    values: dict[str, Real[Tensor, "L h"]],
+    ax: Axes | None = None,
+    *,
+    lines: dict[str, float] | None = None,
+    **labels: str,
 ) -> Axes:
-    """One point for each head over the depth of its block; named sets of heads, each (L, h), side by side.
+    """One point for each head over the depth of its block; named sets of heads, side by side.
 
     lines: values to compare with, by name, drawn across.
     """
     ax = ax or plt.subplots()[1]
-    for i, (name, heads) in enumerate(values.items()):
-        if heads.ndim != 2:
-            raise ValueError(f"{name} must have shape (L, h), got {tuple(heads.shape)}")
+    for i, ((name, heads), mark) in enumerate(zip(values.items(), cycle("o^sD"), strict=False)):
         depth = torch.arange(len(heads))[:, None] + 0.16 * (i - (len(values) - 1) / 2)
-        ax.scatter(depth.expand_as(heads), heads.detach().cpu(), s=36, marker="o^sD"[i % 4], alpha=0.8, label=name)
-    for (name, value), style in zip((lines or {}).items(), cycle((":", "--", "-.")), strict=False):
-        ax.axhline(value, color="0.4", linestyle=style, linewidth=1.2, label=name)
+        ax.scatter(depth.expand_as(heads), heads.detach().cpu(), s=36, marker=mark, alpha=0.8, label=name)
+    for (name, value), line in zip((lines or {}).items(), cycle((":", "--", "-.")), strict=False):
+        ax.axhline(value, color="0.4", linestyle=line, linewidth=1.2, label=name)
     blocks = max(len(heads) for heads in values.values())
-    ax.set(xlabel="block", ylabel=ylabel, xticks=range(blocks))
     ax.legend()
+    ax.set(xlabel="block", xticks=range(blocks), **labels)
     return ax
+
+
+__getattr__ = moved(__name__, COLOURS="vitbook.plotting.COLORS")

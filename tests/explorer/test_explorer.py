@@ -18,7 +18,7 @@ from torch.testing import assert_close
 from vitbook.attention_maps import gradient_weighted_attention, recorded_attention, rollout
 from vitbook.cnn import SmallCNN
 from vitbook.data import photograph
-from vitbook.explorer import COLOURS, Explorer, explore
+from vitbook.explorer import COLORS, Explorer, explore
 from vitbook.vit import VisionTransformer, ViTConfig
 
 pytest_plugins = ["browser"]
@@ -61,7 +61,7 @@ def unpacked(explorer: Explorer) -> torch.Tensor:
     content = zlib.decompress(base64.b64decode(told["weights"]))
     tokens = len(told["names"])
     maps = told["layers"] * told["stored"] + len(told["views"]) - told["layers"]
-    shape = (len(told["pictures"]), maps, tokens)
+    shape = (len(told["images"]), maps, tokens)
     tops = np.frombuffer(content, "<f4", np.prod(shape)).reshape(shape)
     codes = np.frombuffer(content, np.uint8, offset=tops.nbytes).reshape(*shape, tokens)
     return torch.from_numpy(tops[..., None].astype(np.float64) * codes / told["levels"])
@@ -172,9 +172,9 @@ def test_a_head_of_zeros_has_a_class_for_which_nothing_counts():
 
 def test_pictures_grey_or_in_colour_large_or_small_are_shown():
     grey = small_vit(channels=1)
-    assert facts(explore(grey, pictures()[:, :1], prepare))["pictures"][0]["src"].startswith("data:image/png")
+    assert facts(explore(grey, pictures()[:, :1], prepare))["images"][0]["src"].startswith("data:image/png")
     large = small_vit(image_size=(384, 640), patch_size=128)
-    address = facts(explore(large, photograph("china")[None, :, :384], prepare))["pictures"][0]["src"]
+    address = facts(explore(large, photograph("china")[None, :, :384], prepare))["images"][0]["src"]
     assert address.startswith("data:image/jpeg") and len(address) < 40_000
 
 
@@ -198,7 +198,7 @@ def test_it_is_the_same_every_time_and_asks_for_nothing_from_elsewhere():
 
 def test_colours_are_those_of_the_other_figures():
     places = np.linspace(0, 1, 256)
-    ours = [matplotlib.colors.to_rgb(colour) for colour in COLOURS]
+    ours = [matplotlib.colors.to_rgb(colour) for colour in COLORS]
     drawn = np.stack(
         [np.interp(places, np.linspace(0, 1, len(ours)), channel) for channel in zip(*ours, strict=True)], axis=1
     )

@@ -19,7 +19,7 @@ from vitbook import runs
 from vitbook.downloads.datasets import SOURCES
 from vitbook.exercises import EXERCISES
 from vitbook.exercises.progress import progress
-from vitbook.explorer import explanation
+from vitbook.explorer import explain_file
 from vitbook.vit import create_vit
 
 PROGRAM = "vitbook"
@@ -111,10 +111,10 @@ class Explain:
 
     def __call__(self) -> None:
         weights = runs.open_weights(self.weights or self.checkpoint)
-        found = explanation.explain_picture(weights, self.image, self.layer, self.head, self.query, self.size)
-        explanation.write_explanation(found, self.out)
+        found = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
+        explain_file.write_figure(found, self.out)
         if self.html:
-            explanation.write_explorer(weights, found, self.html)
+            explain_file.write_page(weights, found.image, self.html)
         if found.resized:
             print(found.resized)
         if found.guess:

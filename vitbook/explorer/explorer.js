@@ -18,18 +18,18 @@
     explorer(root, facts, attention);
   }
 
-  /* What every query attends to: (picture, map, query) => its row of weights, in their float64 values. */
-  async function unpacked({ weights, levels, names, pictures, views, stored, layers }) {
+  /* What every query attends to: (image, map, query) => its row of weights, in their float64 values. */
+  async function unpacked({ weights, levels, names, images, views, stored, layers }) {
     const packed = Uint8Array.from(atob(weights), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
     const bytes = await new Response(stream).arrayBuffer();
     const tokens = names.length;
     const maps = layers * stored + views.length - layers;
-    const rows = pictures.length * maps * tokens;
+    const rows = images.length * maps * tokens;
     const tops = new Float32Array(bytes, 0, rows);
     const codes = new Uint8Array(bytes, 4 * rows);
-    return (picture, map, query) => {
-      const row = (picture * maps + map) * tokens + query;
+    return (image, map, query) => {
+      const row = (image * maps + map) * tokens + query;
       return Array.from(codes.subarray(row * tokens, (row + 1) * tokens), (code) => (code * tops[row]) / levels);
     };
   }
@@ -54,35 +54,35 @@
   }
 
   function explorer(root, facts, attention) {
-    const { names, prefix, views, heads, stored, layers, pictures, grid } = facts;
+    const { names, prefix, views, heads, stored, layers, images, grid } = facts;
     const [rows, columns] = grid;
     const find = (selector) => root.querySelector(selector);
     const control = (name) => find(`[name="${name}"]`);
-    const state = { picture: 0, view: layers - 1, head: 0, query: facts.query, pointed: null, common: false };
+    const state = { image: 0, view: layers - 1, head: 0, query: facts.query, pointed: null, common: false };
     const mean = heads.length > stored ? 1 : 0; // the first choice of heads is their mean, which nobody stored
 
     /* The row of weights that one query's view shows. */
     function row(query) {
-      const { picture, view, head } = state;
+      const { image, view, head } = state;
       if (view >= layers) {
-        return attention(picture, layers * stored + view - layers, query);
+        return attention(image, layers * stored + view - layers, query);
       }
       if (head >= mean) {
-        return attention(picture, view * stored + head - mean, query);
+        return attention(image, view * stored + head - mean, query);
       }
-      const each = Array.from({ length: stored }, (_, i) => attention(picture, view * stored + i, query));
+      const each = Array.from({ length: stored }, (_, i) => attention(image, view * stored + i, query));
       return each[0].map((_, token) => each.reduce((sum, one) => sum + one[token], 0) / stored);
     }
 
     const largest = (weights) => Math.max(...weights.slice(prefix));
     const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
 
-    function colour(share) {
-      const place = Math.min(share, 1) * (facts.colours.length - 1);
-      const lower = Math.min(Math.floor(place), facts.colours.length - 2);
+    function color(share) {
+      const place = Math.min(share, 1) * (facts.colors.length - 1);
+      const lower = Math.min(Math.floor(place), facts.colors.length - 2);
       const channel = (hex, i) => parseInt(hex.slice(1 + 2 * i, 3 + 2 * i), 16);
       const mixed = [0, 1, 2].map((i) => {
-        const [from, to] = [channel(facts.colours[lower], i), channel(facts.colours[lower + 1], i)];
+        const [from, to] = [channel(facts.colors[lower], i), channel(facts.colors[lower + 1], i)];
         return Math.round(from + (place - lower) * (to - from));
       });
       return `rgb(${mixed.join(" ")})`;
@@ -120,12 +120,12 @@
     }
 
     function render() {
-      const { picture, view, head, common } = state;
+      const { image, view, head, common } = state;
       const query = state.pointed ?? state.query;
       const weights = row(query);
       const most = common ? Math.max(...names.map((_, token) => largest(row(token)))) : largest(weights);
       for (const [token, cell] of cells.entries()) {
-        cell.style.setProperty("--colour", colour(most ? weights[token] / most : 0));
+        cell.style.setProperty("--color", color(most ? weights[token] / most : 0));
         cell.dataset.weight = weights[token];
         cell.tabIndex = token === state.query ? 0 : -1;
         cell.setAttribute("aria-selected", token === query);
@@ -134,7 +134,7 @@
           cell.querySelector("b").textContent = percent(weights[token]);
         }
       }
-      const { title, guess, share } = pictures[picture];
+      const { title, guess, share } = images[image];
       find("caption").textContent = views[view].says
         .replace("{head}", heads[head])
         .replace("{query}", (query < prefix ? "the " : "") + names[query])
@@ -144,7 +144,7 @@
         title,
         element("span", {}, guess === undefined ? "" : ` · the model says ${guess} (${percent(share)})`),
       );
-      find(".patches img").src = pictures[picture].src;
+      find(".patches img").src = images[image].src;
       find(".most").textContent = percent(most);
       const even = 1 / names.length;
       find(".even span").textContent = `all alike: ${percent(even)}`;
@@ -247,19 +247,19 @@
     cover();
 
     find(".thumbnails").append(
-      ...pictures.map(({ src, title }, picture) => {
-        const choice = element("input", { type: "radio", name: "picture", "aria-label": title });
-        choice.checked = picture === 0;
-        choice.addEventListener("change", () => change({ picture }));
+      ...images.map(({ src, title }, image) => {
+        const choice = element("input", { type: "radio", name: "image", "aria-label": title });
+        choice.checked = image === 0;
+        choice.addEventListener("change", () => change({ image }));
         return element("label", { title }, choice, element("img", { src, alt: "" }));
       }),
     );
-    find(".pictures").hidden = pictures.length === 1;
+    find(".images").hidden = images.length === 1;
 
-    for (const picture of root.querySelectorAll("img")) {
-      picture.addEventListener("load", () => picture.classList.toggle("small", picture.naturalWidth < 128));
+    for (const image of root.querySelectorAll("img")) {
+      image.addEventListener("load", () => image.classList.toggle("small", image.naturalWidth < 128));
     }
-    find(".explorer").style.cssText = `--rows: ${rows}; --columns: ${columns}; --colours: ${facts.colours.join(", ")}`;
+    find(".explorer").style.cssText = `--rows: ${rows}; --columns: ${columns}; --colors: ${facts.colors.join(", ")}`;
     find(".note span").textContent = facts.note;
     render();
   }

@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitbook.attention_maps import recorded_attention, rollout
 from vitbook.data import photograph
-from vitbook.explorer.explanation import explain_picture, write_explanation, write_explorer
+from vitbook.explorer.explain_file import explain_image, write_figure, write_page
 from vitbook.pretrained import Pretrained, load_pretrained
 
 
@@ -28,11 +28,11 @@ def weights(kind: str = "plain") -> Pretrained:
 @pytest.mark.parametrize("kind", ["plain", "distilled", "headless"])
 def test_the_weights_of_others_are_explained_as_they_attend(picture, kind):
     own = weights(kind)
-    found = explain_picture(own, picture)
+    found = explain_image(own, picture)
     with torch.no_grad(), recorded_attention(own.model) as recorded:
         scores = own.model(own.preprocessing(photograph("portrait")))[0]
     grid, before = own.model.embedding.grid, 2 if kind == "distilled" else 1
-    assert torch.equal(found.picture, own.preprocessing.view(photograph("portrait"))[0])
+    assert torch.equal(found.image, own.preprocessing.view(photograph("portrait"))[0])
     torch.testing.assert_close(found.rollout, rollout(torch.stack(recorded))[0, 0, before:].view(grid))
     torch.testing.assert_close(torch.stack(list(found.heads.values())), recorded[-1][0, :, 0, before:].view(-1, *grid))
     assert (found.query, found.layer, found.resized) == (None, 1, "")
@@ -46,7 +46,7 @@ def test_the_weights_of_others_are_explained_as_they_attend(picture, kind):
 def test_a_patch_of_a_distilled_model_asks_for_itself(picture):
     own = weights("distilled")
     rows, columns = own.model.embedding.grid
-    found = explain_picture(own, picture, layer=0, head=0, query=(1, 0))
+    found = explain_image(own, picture, layer=0, head=0, query=(1, 0))
     with torch.no_grad(), recorded_attention(own.model) as recorded:
         own.model(own.preprocessing(photograph("portrait")))
     assert found.query == columns and list(found.heads) == [0]
@@ -55,11 +55,11 @@ def test_a_patch_of_a_distilled_model_asks_for_itself(picture):
 
 def test_figure_and_page_are_written(picture, tmp_path):
     own = weights()
-    found = explain_picture(own, picture, size=(12, 16))
+    found = explain_image(own, picture, size=(12, 16))
     assert found.resized.startswith("Positions were resized from 3×3 to 3×4 patches")
-    write_explanation(found, tmp_path / "new" / "figure.png")
+    write_figure(found, tmp_path / "new" / "figure.png")
     assert Image.open(tmp_path / "new" / "figure.png").size[0] == 960
     with pytest.raises(ValueError, match="must end in .png, got .*figure.jpg"):
-        write_explanation(found, tmp_path / "figure.jpg")
-    write_explorer(weights(), explain_picture(own, picture), tmp_path / "page.html")
+        write_figure(found, tmp_path / "figure.jpg")
+    write_page(own, explain_image(own, picture).image, tmp_path / "page.html")
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -1,0 +1,92 @@
+"""One image file explained in one figure: what a token of it attends to. Behind `vitbook explain`."""
+
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from vitbook._support.files import write_whole
+from vitbook._support.images import read_picture
+from vitbook.attention_maps import patch_map
+from vitbook.explorer import explore, number_in, observe_attention, resized_model
+from vitbook.pretrained import Pretrained
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one token, the query, attends to in an image."""
+
+    image: UInt8[Tensor, "C H W"]  # as the model saw it
+    query: int | None  # the number of the patch that asks; None for the class token
+    rollout: Float[Tensor, "rows columns"]  # how much of each patch has reached the query through all blocks
+    layer: int
+    heads: dict[int, Float[Tensor, "rows columns"]]  # what the query attends to in that layer, by head
+    guess: tuple[str, float] | None  # the likeliest class and its probability; None for a model without classes
+    resized: str  # that positions were resized, in words; "" where they were not
+
+
+def explain_image(
+    weights: Pretrained,
+    file: Path,
+    layer: int = -1,
+    head: int | None = None,
+    query: tuple[int, int] | None = None,
+    size: tuple[int, ...] = (),
+) -> Explanation:
+    """What a model attends to in an image file, which it sees as its weights want to see it.
+
+    layer, head: from 0, or from −1 at the end; every head if None.
+    query: row and column of a patch, from 0; the class token if None.
+    size: height and width in pixels, or one number for both, to which the image is scaled, and the positions with it;
+        the model's own if empty.
+
+    Raises ValueError for a layer, head or patch that there is not, for None as the query of a model without class
+    token, for a size that patches do not divide, and for a file that is no image.
+    """
+    if len(size) > 2 or min(size, default=1) < 1:
+        raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
+    image_size = (size[0], size[-1]) if size else weights.model.config.image_size
+    model, resized = resized_model(weights.model, image_size)
+    grid, prefix = model.embedding.grid, len(model.embedding.prefix_tokens)
+    if query is None and not prefix:
+        raise ValueError("this model has no class token whose attention could be shown: name a patch as query")
+    patch = None
+    if query is not None:
+        patch = number_in("row", query[0], grid[0]) * grid[1] + number_in("column", query[1], grid[1])
+    token = 0 if patch is None else prefix + patch
+    preprocessing = replace(weights.preprocessing, image_size=image_size)
+    pixels = preprocessing.view(read_picture(file.read_bytes(), str(file)))
+    attention, rolled, _, logits = observe_attention(model, preprocessing.normalise(pixels))
+    layer = number_in("layer", layer, len(attention))
+    heads = range(attention.shape[2]) if head is None else [number_in("head", head, attention.shape[2])]
+    maps = {head: patch_map(attention[layer, 0, head], grid, token, prefix) for head in heads}
+    guess = None
+    if logits is not None:
+        share, best = logits[0].softmax(dim=0).max(dim=0)
+        guess = weights.class_names[best] if weights.class_names else f"class {best}", share.item()
+    return Explanation(pixels[0], patch, patch_map(rolled[0], grid, token, prefix), layer, maps, guess, resized)
+
+
+def write_figure(explanation: Explanation, path: Path) -> None:
+    """The image, the rollout and the heads of an `Explanation` as a PNG, written whole or not at all.
+
+    Raises ValueError where the path does not end in .png.
+    """
+    from vitbook.plotting import draw_explanation  # matplotlib takes a second to import, and only this needs it
+
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"the figure is a PNG, and its path must end in .png, got {path}")
+    e, file = explanation, io.BytesIO()
+    titles = [f"block {e.layer}, head {head}" for head in e.heads]
+    draw_explanation(e.image, e.rollout, list(e.heads.values()), titles, query=e.query).savefig(file, format="png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, file.getvalue())
+
+
+def write_page(weights: Pretrained, image: UInt8[Tensor, "C H W"], path: Path) -> None:
+    """The page in which to explore an image that was explained, all its layers, heads and queries."""
+    prepare, class_names = weights.preprocessing.normalise, weights.class_names or ()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    explore(weights.model, image[None], prepare, class_names=class_names, max_bytes=None).save(path)
