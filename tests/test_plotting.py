@@ -3,7 +3,6 @@
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
-import properties as check
 import pytest
 import torch
 
@@ -42,7 +41,7 @@ def texts(ax) -> list[str]:
 
 
 MATRIX = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.5, 0.125]])
-PICTURE = torch.arange(8 * 12 * 3, dtype=torch.uint8).view(3, 8, 12)
+IMAGE = torch.arange(8 * 12 * 3, dtype=torch.uint8).view(3, 8, 12)
 COUNTS = torch.tensor([[5, 1, 0], [0, 7, 2], [3, 0, 4]])
 
 
@@ -56,7 +55,7 @@ def test_a_matrix_is_shown_as_cells_with_its_numbers():
 
 
 @pytest.mark.parametrize("limits", [(0.0, 1.0), (-3.0, 3.0)])
-def test_the_colour_scale_is_the_stated_one_whatever_the_matrix(limits):
+def test_the_color_scale_is_the_stated_one_whatever_the_matrix(limits):
     assert plotting.show_matrix(MATRIX / 2, limits=limits).images[0].get_clim() == limits
     for ax in plotting.show_maps([MATRIX / 2, MATRIX], limits=limits):
         assert ax.images[0].get_clim() == limits
@@ -73,39 +72,27 @@ def test_numbers_can_be_read_on_their_cells():
         assert abs(cell - ink) > 0.3
 
 
-def test_rows_and_columns_are_named_or_numbered():
-    ax = plotting.show_matrix(MATRIX, row_labels=["a", "b"])
-    drawn(ax)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["a", "b"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1", "2"]
-
-
-def test_a_matrix_with_gradients_or_of_integers_is_shown():
-    drawn(plotting.show_matrix(MATRIX.clone().requires_grad_()))
-    drawn(plotting.show_matrix(torch.eye(3, dtype=torch.bool)))
-
-
-@pytest.mark.parametrize("picture", [PICTURE, PICTURE[1:2]], ids=["colour", "grey"])
-def test_a_picture_is_shown_pixel_by_pixel(picture):
-    bytes_ax = plotting.show_picture(picture, title="bytes")
-    floats_ax = plotting.show_picture(picture / 255)
+@pytest.mark.parametrize("image", [IMAGE, IMAGE[1:2]], ids=["color", "gray"])
+def test_an_image_is_shown_pixel_by_pixel(image):
+    bytes_ax = plotting.show_picture(image, title="bytes")
+    floats_ax = plotting.show_picture(image / 255)
     drawn(bytes_ax), drawn(floats_ax)
-    assert torch.equal(shown(bytes_ax), picture.permute(1, 2, 0).squeeze(-1))
+    assert torch.equal(shown(bytes_ax), image.permute(1, 2, 0).squeeze(-1))
     torch.testing.assert_close(shown(floats_ax), shown(bytes_ax) / 255)
     assert bytes_ax.get_title() == "bytes" and not bytes_ax.axison
-    if len(picture) == 1:  # black is 0, whatever the darkest pixel
+    if len(image) == 1:  # black is 0, whatever the darkest pixel
         assert (bytes_ax.images[0].get_clim(), floats_ax.images[0].get_clim()) == ((0, 255), (0, 1))
 
 
-def test_several_pictures_stand_in_rows_with_their_titles():
-    axes = plotting.show_pictures([PICTURE] * 5, ["a", "b"], columns=3)
+def test_several_images_stand_in_rows_with_their_titles():
+    axes = plotting.show_pictures([IMAGE] * 5, ["a", "b"], columns=3)
     drawn(axes)
     assert [ax.get_title() for ax in axes] == ["a", "b", "", "", ""]
     assert len({round(ax.get_position().y0, 3) for ax in axes}) == 2
     assert axes[0].figure.axes == axes, "no empty panel is left"
 
 
-def test_maps_stand_side_by_side_beside_one_colour_bar():
+def test_maps_stand_side_by_side_beside_one_color_bar():
     maps = torch.rand(3, 4, 5)
     axes = plotting.show_maps(maps, ["head 0", "head 1", "head 2"], scale="weight")
     drawn(axes)
@@ -117,7 +104,7 @@ def test_maps_stand_side_by_side_beside_one_colour_bar():
 
 
 def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named():
-    ax = plotting.show_patch_grid(PICTURE, 4, highlight=4)
+    ax = plotting.show_patch_grid(IMAGE, 4, highlight=4)
     drawn(ax)
     lines = [line.get_xydata() for line in ax.lines]
     assert sorted(xy[0][1] for xy in lines if xy[0][1] == xy[1][1]) == [-0.5, 3.5, 7.5]
@@ -127,16 +114,16 @@ def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named(
 
 
 @pytest.mark.parametrize(("count", "query"), [(1, None), (3, 4), (6, 0)])
-def test_an_explanation_is_picture_rollout_and_heads_on_scales_of_their_own(count, query):
+def test_an_explanation_is_image_rollout_and_heads_on_scales_of_their_own(count, query):
     rolled, heads = torch.rand(2, 3), torch.rand(count, 2, 3) / 2
-    figure = plotting.draw_explanation(PICTURE, rolled, heads, [f"head {i}" for i in range(count)], query=query)
+    figure = plotting.draw_explanation(IMAGE, rolled, heads, [f"head {i}" for i in range(count)], query=query)
     figure.canvas.draw()
     bars = [ax for ax in figure.axes if ax.get_label() == "<colorbar>"]
-    picture, above, *below = (ax for ax in figure.axes if ax not in bars)
-    assert torch.equal(shown(picture), PICTURE.permute(1, 2, 0)) and torch.equal(shown(above), rolled)
+    image, above, *below = (ax for ax in figure.axes if ax not in bars)
+    assert torch.equal(shown(image), IMAGE.permute(1, 2, 0)) and torch.equal(shown(above), rolled)
     place = {None: "class token", 4: "row 1, column 1", 0: "row 0, column 0"}[query]
-    assert picture.get_title() == f"query: {place}"
-    assert [frame.get_xy() for frame in picture.patches] == {None: [], 4: [(3.5, 3.5)], 0: [(-0.5, -0.5)]}[query]
+    assert image.get_title() == f"query: {place}"
+    assert [frame.get_xy() for frame in image.patches] == {None: [], 4: [(3.5, 3.5)], 0: [(-0.5, -0.5)]}[query]
     for ax, values in zip(below, heads, strict=True):
         assert torch.equal(shown(ax), values)
         assert ax.images[0].get_clim() == (0, pytest.approx(heads.max().item()))
@@ -144,10 +131,9 @@ def test_an_explanation_is_picture_rollout_and_heads_on_scales_of_their_own(coun
     assert [ax.get_title() for ax in below] == [f"head {i}" for i in range(count)]
     assert [bar.get_ylabel() for bar in bars] == ["share", "weight"]
     assert not plt.get_fignums(), "it is no figure of pyplot's, which would have to be closed"
-    assert plotting.to_png(figure)[:4] == b"\x89PNG"
 
 
-def test_curves_are_the_numbers_told_apart_by_colour_and_line():
+def test_curves_are_the_numbers_told_apart_by_color_and_line():
     ax = plotting.show_curves({"train": [3.0, 2.0, 1.0], "test": [4.0, 3.0, 2.5]}, xlabel="epoch", ylabel="loss")
     drawn(ax)
     assert [line.get_ydata().tolist() for line in ax.lines] == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.5]]
@@ -168,14 +154,7 @@ def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
     assert first.get_linestyle() != second.get_linestyle() and first.get_marker() != second.get_marker()
 
 
-def test_however_many_groups_there_are_each_is_drawn():
-    ax = plotting.show_spread({name: [[1, 2], [3]] for name in "abcde"}, x=[1, 2], xlabel="", ylabel="")
-    drawn(ax)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == list("abcde")
-    assert len({(line.get_color(), line.get_linestyle()) for line, _, _ in ax.containers}) == 5
-
-
-def test_the_confusion_matrix_shows_counts_coloured_by_their_share_of_the_row():
+def test_the_confusion_matrix_shows_counts_colored_by_their_share_of_the_row():
     ax = plotting.show_confusion(COUNTS, ["cat", "dog", "owl"])
     drawn(ax)
     torch.testing.assert_close(shown(ax), COUNTS / COUNTS.sum(dim=1, keepdim=True))
@@ -187,7 +166,7 @@ def test_the_confusion_matrix_shows_counts_coloured_by_their_share_of_the_row():
 
 def test_a_mosaic_lays_each_map_where_it_belongs():
     maps = torch.rand(2, 3, 4, 5)
-    ax = plotting.show_mosaic(maps, title="a", rows="head", columns="block", scale="weight")
+    ax = plotting.show_mosaic(maps, rows="head", columns="block", scale="weight")
     drawn(ax)
     table = shown(ax)
     assert table.shape == (2 * 5 - 1, 3 * 6 - 1)
@@ -198,19 +177,19 @@ def test_a_mosaic_lays_each_map_where_it_belongs():
     assert gaps[4].all() and gaps[:, 5].all() and gaps.sum() == table.numel() - maps.numel()
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1", "2"]
     assert ax.get_xticks().tolist() == [2, 8, 14] and ax.get_yticks().tolist() == [1.5, 6.5]
-    assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == ("a", "head", "block")
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("head", "block")
     (bar,) = (other for other in ax.figure.axes if other is not ax)
     assert bar.get_ylabel() == "weight"
 
 
-def test_every_picture_has_its_own_map_beside_it():
-    pictures, maps = [PICTURE, PICTURE.flip(1), 255 - PICTURE], torch.rand(3, 2, 3)
-    axes = plotting.show_beside(pictures, maps, ["a", "b"], columns=2, scale="weight")
+def test_every_image_has_its_own_map_beside_it():
+    images, maps = [IMAGE, IMAGE.flip(1), 255 - IMAGE], torch.rand(3, 2, 3)
+    axes = plotting.show_beside(images, maps, ["a", "b"], columns=2, scale="weight")
     drawn(axes)
     assert len(axes) == 6
-    for i, (picture, values) in enumerate(zip(pictures, maps, strict=True)):
+    for i, (image, values) in enumerate(zip(images, maps, strict=True)):
         left, right = axes[2 * i : 2 * i + 2]
-        assert torch.equal(shown(left), picture.permute(1, 2, 0)) and torch.equal(shown(right), values)
+        assert torch.equal(shown(left), image.permute(1, 2, 0)) and torch.equal(shown(right), values)
         assert left.get_position().x1 <= right.get_position().x0
         assert left.get_position().y0 == pytest.approx(right.get_position().y0, abs=0.05)
     assert [ax.get_title(loc="left") for ax in axes] == ["a", "", "b", "", "", ""]
@@ -230,52 +209,41 @@ def test_each_head_is_a_point_over_its_block():
         assert torch.equal(places[:, 0].round().long(), blocks)
     assert ax.lines[0].get_ydata() == [0.5, 0.5]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours", "theirs", "uniform"]
-    assert len({points.get_paths()[0].vertices.shape for points in ax.collections}) == 2, "told apart in grey too"
+    assert len({points.get_paths()[0].vertices.shape for points in ax.collections}) == 2, "told apart in gray too"
 
 
-def test_however_many_lines_there_are_each_is_drawn():
-    ax = plotting.show_heads({"ours": torch.rand(4, 3)}, ylabel="", lines=dict(zip("abcd", range(4), strict=True)))
-    drawn(ax)
-    assert [line.get_ydata()[0] for line in ax.lines] == [0, 1, 2, 3]
-
-
-PICTURES = dict(pictures=[PICTURE] * 3), dict(pictures=[PICTURE] * 4, titles=["a"], columns=2)
-TABLE = {
+TABLE = {  # every argument, and another value of it
     plotting.show_matrix: (
-        dict(matrix=MATRIX),
+        dict(matrix=MATRIX, title="", rows="", columns="", row_labels=None, column_labels=None)
+        | dict(decimals=2, limits=(0.0, 1.0), colours="viridis"),
         dict(matrix=1 - MATRIX, title="a", rows="b", columns="c", row_labels="de", column_labels="fgh")
         | dict(decimals=None, limits=(-1.0, 2.0), colours="gray"),
     ),
-    plotting.show_picture: (dict(picture=PICTURE), dict(picture=255 - PICTURE, title="a")),
-    plotting.show_pictures: PICTURES,
+    plotting.show_picture: (dict(image=IMAGE, title=""), dict(image=255 - IMAGE, title="a")),
+    plotting.show_pictures: (dict(images=[IMAGE] * 3, columns=8), dict(images=[IMAGE] * 4, titles=["a"], columns=2)),
     plotting.show_maps: (
         dict(maps=[MATRIX] * 3),
         dict(maps=[MATRIX] * 2, titles=["a"], columns=2, limits=(-1.0, 2.0), colours="gray", scale="b"),
     ),
-    plotting.show_patch_grid: (
-        dict(picture=PICTURE, patch_size=4),
-        dict(picture=255 - PICTURE, patch_size=2, highlight=3),
-    ),
+    plotting.show_patch_grid: (dict(image=IMAGE, patch_size=4), dict(image=255 - IMAGE, patch_size=2, highlight=3)),
     plotting.show_curves: (
-        dict(curves={"a": [1, 2]}, xlabel="b", ylabel="c"),
-        dict(curves={"a": [1, 2], "d": [2, 3]}, x=[5, 7], xlabel="e", ylabel="f", title="g"),
+        dict(curves={"a": [1, 2]}),
+        dict(curves={"a": [1, 2], "d": [2, 3]}, x=[5, 7], xlabel="e", ylabel="f"),
     ),
     plotting.show_spread: (
-        dict(groups={"a": [[1, 2], [3]]}, x=[1, 2], xlabel="b", ylabel="c"),
+        dict(groups={"a": [[1, 2], [3]]}, x=[1, 2]),
         dict(groups={"d": [[1, 3], [3]]}, x=[1, 3], xlabel="e", ylabel="f"),
     ),
     plotting.show_mosaic: (
         dict(maps=MATRIX.expand(2, 3, 2, 3)),
-        dict(maps=1 - MATRIX.expand(2, 3, 2, 3), title="a", rows="b", columns="c")
-        | dict(limits=(-1.0, 2.0), colours="gray", scale="d"),
+        dict(maps=1 - MATRIX.expand(2, 3, 2, 3), rows="b", columns="c", limits=(-1.0, 2.0), colours="gray", scale="d"),
     ),
     plotting.show_beside: (
-        dict(pictures=[PICTURE] * 3, maps=[MATRIX] * 3),
-        dict(pictures=[255 - PICTURE] * 3, maps=[1 - MATRIX] * 3, titles=["a"], columns=2)
-        | dict(limits=(-1.0, 2.0), scale="b"),
+        dict(images=[IMAGE] * 3, maps=[MATRIX] * 3),
+        dict(images=[255 - IMAGE] * 3, maps=[1 - MATRIX] * 3, titles=["a"], columns=2, limits=(-1.0, 2.0), scale="b"),
     ),
     plotting.show_heads: (
-        dict(values={"a": MATRIX}, ylabel="b"),
+        dict(values={"a": MATRIX}),
         dict(values={"a": MATRIX, "c": 1 - MATRIX}, ylabel="d", lines={"e": 0.3}),
     ),
     plotting.show_confusion: (dict(counts=COUNTS, class_names="abc"), dict(counts=COUNTS.T, class_names="def")),
@@ -285,55 +253,22 @@ TABLE = {
 @pytest.mark.parametrize("function", TABLE, ids=lambda function: function.__name__)
 def test_every_argument_changes_the_figure(function):
     base, changes = TABLE[function]
-    arguments = set(check.inspect.signature(function).parameters) - {"ax"}
-    assert arguments == set(changes)
     before = drawn(function(**base))
     for name, value in changes.items():
         after = drawn(function(**base | {name: value}))
         assert before.shape != after.shape or (before != after).any(), f"{name} has no effect"
 
 
-@pytest.mark.parametrize(
-    "function", [f for f in TABLE if "ax" in check.inspect.signature(f).parameters], ids=lambda f: f.__name__
-)
-def test_an_axes_that_is_given_is_drawn_into(function):
+def test_what_is_given_is_drawn_into():
     _, ax = plt.subplots()
-    assert function(**TABLE[function][0], ax=ax) is ax
+    assert plotting.show_picture(IMAGE, ax) is ax is plotting.show_curves({"a": [1, 2]}, ax)
     assert len(plt.get_fignums()) == 1
 
 
-def test_colours_are_told_apart():
-    colours = [matplotlib.colors.to_rgb(colour) for colour in plotting.COLOURS.values()]
-    for i, one in enumerate(colours):
-        assert all(np.abs(np.subtract(one, other)).max() > 0.2 for other in colours[:i])
+def test_patches_that_do_not_tile_the_image_are_refused():
+    with pytest.raises(ValueError, match="8×12 is not divisible by patch size 5"):
+        plotting.show_patch_grid(IMAGE, 5)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plotting.show_matrix(torch.ones(2, 3, 4)), r"\(rows, columns\), got \(2, 3, 4\)"),
-        (lambda: plotting.show_picture(torch.ones(2, 8, 12)), r"\(3, H, W\), got \(2, 8, 12\)"),
-        (lambda: plotting.show_picture(torch.ones(8, 12)), r"\(3, H, W\), got \(8, 12\)"),
-    ],
-)
-def test_what_does_not_fit_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plotting.show_patch_grid(PICTURE, 5), "8×12 is not divisible by patch size 5"),
-        (lambda: plotting.show_patch_grid(PICTURE, 4, highlight=6), "one of 6 patches, got 6"),
-        (lambda: plotting.show_pictures([]), "at least one"),
-        (lambda: plotting.show_mosaic(torch.ones(2, 3, 4)), r"\(rows, columns, r, c\), got \(2, 3, 4\)"),
-        (lambda: plotting.show_beside([PICTURE] * 2, [MATRIX]), "one map, got 2 pictures and 1 maps"),
-        (lambda: plotting.show_beside([], []), "one map, got 0 pictures"),
-        (lambda: plotting.show_heads({"a": torch.ones(3)}, ylabel="b"), r"a must have shape \(L, h\), got \(3,\)"),
-        (lambda: plotting.show_picture(PICTURE.long()), "uint8.*float.*int64"),
-    ],
-)
-def test_what_cannot_be_drawn_is_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+def test_the_first_editions_name_of_the_colors_is_still_there():
+    assert plotting.COLOURS is plotting.COLORS

@@ -35,6 +35,7 @@ LINES = ("-", "--", "-.", ":")
 
 Image = Shaped[Tensor, "C H W"]  # uint8, 0 to 255, or float, 0 to 1; C is 1 or 3
 Map = Shaped[Tensor, "rows columns"]
+Numbers = Sequence[float] | Tensor
 Limits = tuple[float, float]  # the values at the two ends of a color scale
 
 
@@ -91,7 +92,7 @@ def show_matrix(
             for j, value in enumerate(row):
                 red, green, blue, _ = image.cmap(image.norm(value))
                 dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-                _write(ax, i, j, f"{value:.{decimals}f}", on_dark=dark)
+                _write(ax, i, j, f"{value:.{decimals}f}", "white" if dark else "black")
     _label_ticks(ax, row_labels, column_labels)
     ax.set(title=title, xlabel=columns, ylabel=rows)
     return ax
@@ -103,7 +104,7 @@ def show_confusion(counts: Int[Tensor, "K K"], class_names: Sequence[str], ax: A
     shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
     show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colours="Blues")
     for i, j in counts.nonzero().tolist():
-        _write(ax, i, j, str(counts[i, j].item()), on_dark=bool(shares[i, j] > 0.5))
+        _write(ax, i, j, str(counts[i, j].item()), "white" if shares[i, j] > 0.5 else "black")
     _label_ticks(ax, class_names, class_names)
     return ax
 
@@ -149,9 +150,9 @@ def _paint(matrix: Map, ax: Axes, limits: Limits = (0.0, 1.0), colours: str = AT
     return matrix
 
 
-def _write(ax: Axes, row: int, column: int, text: str, on_dark: bool) -> None:
+def _write(ax: Axes, row: int, column: int, text: str, color: str) -> None:
     """Put a text into a cell."""
-    ax.text(column, row, text, ha="center", va="center", color="white" if on_dark else "black")
+    ax.text(column, row, text, ha="center", va="center", color=color)
 
 
 def _label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Sequence[str] | None) -> None:
@@ -280,9 +281,7 @@ def draw_explanation(
 # Curves and points: the labels are those of `Axes.set`, such as xlabel and ylabel
 
 
-def show_curves(
-    curves: dict[str, Sequence[float]], ax: Axes | None = None, *, x: Sequence[float] | None = None, **labels: str
-) -> Axes:
+def show_curves(curves: dict[str, Numbers], ax: Axes | None = None, *, x: Numbers | None = None, **labels: str) -> Axes:
     """Named curves over a common axis (their index where x is not given), told apart by color and by line."""
     ax = ax or plt.subplots()[1]
     for (name, values), line in zip(curves.items(), cycle(LINES), strict=False):
@@ -293,9 +292,7 @@ def show_curves(
     return ax
 
 
-def show_spread(
-    groups: dict[str, Sequence[Sequence[float]]], ax: Axes | None = None, *, x: Sequence[float], **labels: str
-) -> Axes:
+def show_spread(groups: dict[str, Sequence[Numbers]], ax: Axes | None = None, *, x: Numbers, **labels: str) -> Axes:
     """For each name and each x several values: a line through their means, and a bar from the lowest to the highest."""
     ax = ax or plt.subplots()[1]
     for (name, values), line, mark in zip(groups.items(), cycle(LINES), cycle("os^D"), strict=False):
