@@ -54,13 +54,6 @@ def test_a_matrix_is_shown_as_cells_with_its_numbers():
     assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == ("weights", "query", "key")
 
 
-@pytest.mark.parametrize("limits", [(0.0, 1.0), (-3.0, 3.0)])
-def test_the_color_scale_is_the_stated_one_whatever_the_matrix(limits):
-    assert plotting.show_matrix(MATRIX / 2, limits=limits).images[0].get_clim() == limits
-    for ax in plotting.show_maps([MATRIX / 2, MATRIX], limits=limits):
-        assert ax.images[0].get_clim() == limits
-
-
 def test_numbers_can_be_read_on_their_cells():
     ax = plotting.show_matrix(torch.linspace(0, 1, 11)[None])
     image = ax.images[0]
@@ -82,25 +75,6 @@ def test_an_image_is_shown_pixel_by_pixel(image):
     assert bytes_ax.get_title() == "bytes" and not bytes_ax.axison
     if len(image) == 1:  # black is 0, whatever the darkest pixel
         assert (bytes_ax.images[0].get_clim(), floats_ax.images[0].get_clim()) == ((0, 255), (0, 1))
-
-
-def test_several_images_stand_in_rows_with_their_titles():
-    axes = plotting.show_pictures([IMAGE] * 5, ["a", "b"], columns=3)
-    drawn(axes)
-    assert [ax.get_title() for ax in axes] == ["a", "b", "", "", ""]
-    assert len({round(ax.get_position().y0, 3) for ax in axes}) == 2
-    assert axes[0].figure.axes == axes, "no empty panel is left"
-
-
-def test_maps_stand_side_by_side_beside_one_color_bar():
-    maps = torch.rand(3, 4, 5)
-    axes = plotting.show_maps(maps, ["head 0", "head 1", "head 2"], scale="weight")
-    drawn(axes)
-    for ax, values in zip(axes, maps, strict=True):
-        assert torch.equal(shown(ax), values)
-    assert [ax.get_title() for ax in axes] == ["head 0", "head 1", "head 2"]
-    (bar,) = (ax for ax in axes[0].figure.axes if ax not in axes)
-    assert bar.get_ylabel() == "weight"
 
 
 def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named():
