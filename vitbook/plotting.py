@@ -87,12 +87,10 @@ def show_matrix(
         ax = plt.subplots(figsize=(WIDTH, min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)))[1]
     matrix = _paint(matrix, ax, limits, colours)
     if decimals is not None:
-        image = ax.images[0]
+        luminance = ax.images[0].to_rgba(matrix.numpy())[..., :3] @ (0.299, 0.587, 0.114)
         for i, row in enumerate(matrix.tolist()):
             for j, value in enumerate(row):
-                red, green, blue, _ = image.cmap(image.norm(value))
-                dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-                _write(ax, i, j, f"{value:.{decimals}f}", "white" if dark else "black")
+                _write(ax, i, j, f"{value:.{decimals}f}", "white" if luminance[i, j] < 0.5 else "black")
     _label_ticks(ax, row_labels, column_labels)
     ax.set(title=title, xlabel=columns, ylabel=rows)
     return ax
