@@ -14,6 +14,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -66,23 +67,21 @@ def explore(
 ) -> Explorer:
     """What every token of some images attends to, to be explored by mouse, touch, keyboard and screen reader.
 
-    images: of any size that the patches divide, C 1 or 3; where it is not the model's, positions are resized in a copy
-        of the model, and the figure says so; prepare: makes the model's input of them, such as `Dataset.normalize`.
+    images: grayscale or RGB, of any size that the patches divide. Where it is not the model's, positions are resized in
+        a copy of the model, and the figure says so.
+    prepare: makes the model's input of them, such as `Dataset.normalize`.
     titles: of the images; class_names: of the model's classes.
-    layers, heads: those to choose from, all if not given, counted from 0, or from −1 at the end; the mean of heads is
-        there only where all of them are. Rollout, and for a model with classes gradient-weighted attention for the
-        likeliest one, are always there, and go through all blocks and heads.
-    max_bytes: how large the HTML may be; None for any size.
-
-    Each weight is kept as one of 129 levels between 0 and the largest of its row, so that it is off by at most 1/256 of
-    that; the largest itself is exact in float32. A weight takes about 0.75 bytes deflated, one in base64: 300 kB hold
-    two images of 8×8 patches with 6 blocks of 4 heads, or nine with one of the blocks.
+    layers, heads: those to choose from, all if not given, counted from 0, or from −1 at the end. The mean of heads is
+        there only where all of them are. Rollout and, for a model with classes, gradient-weighted attention for the
+        likeliest one go through all blocks and heads.
+    max_bytes: how large the HTML may be; None for any size. 300 kB hold two images of 8×8 patches with 6 blocks of 4
+        heads. A weight is kept as one of 129 levels between 0 and the largest of its row, which is exact in float32.
 
     Raises ValueError for images, titles, names, layers and heads that do not fit, and where max_bytes is exceeded.
     """
     if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8 or not len(images):
-        expected = "uint8 (B, 1, H, W) or (B, 3, H, W)"
-        raise ValueError(f"images must be {expected}, got {images.dtype} {tuple(images.shape)}")
+        got = f"{images.dtype} {tuple(images.shape)}"
+        raise ValueError(f"images must be uint8 (B, 1, H, W) or (B, 3, H, W), got {got}")
     model, note = resized_model(model, tuple(images.shape[2:]))
     weights, rolled, relevance, logits = observe_attention(model, prepare(images))
     num_layers, _, num_heads, tokens, _ = weights.shape
@@ -106,7 +105,7 @@ def explore(
         grid=(rows, columns),
         prefix=prefix,
         names=["class token", "distillation token"][:prefix]
-        + [f"row {row}, column {column}" for row in range(rows) for column in range(columns)],
+        + [f"row {i}, column {j}" for i, j in np.ndindex(rows, columns)],
         views=views,
         layers=len(layers),
         heads=[f"mean of {num_heads} heads"] * every_head + [f"head {head}" for head in heads],
@@ -144,30 +143,31 @@ def resized_model(model: VisionTransformer, image_size: tuple[int, int]) -> tupl
     return model, f"Positions were resized from {old[0]}×{old[1]} to {new[0]}×{new[1]} patches."
 
 
+class Observed(NamedTuple):
+    """What attends to what, on the CPU. For a model without classes, relevance and logits are None."""
+
+    weights: Float[Tensor, "L B h T T"]
+    rollout: Float[Tensor, "B T T"]
+    relevance: Float[Tensor, "B T T"] | None  # `gradient_weighted_attention` for the likeliest class, as shares
+    logits: Float[Tensor, "B K"] | None
+
+
 @torch.inference_mode(False)
 @torch.enable_grad()
-def observe_attention(
-    model: VisionTransformer, inputs: Float[Tensor, "B C H W"]
-) -> tuple[
-    Float[Tensor, "L B h T T"], Float[Tensor, "B T T"], Float[Tensor, "B T T"] | None, Float[Tensor, "B K"] | None
-]:
-    """What attends to what in evaluation, on the CPU: weights, rollout, relevance, logits.
-
-    Relevance is `gradient_weighted_attention` for the likeliest class without what each token starts with, its own,
-    each row as shares of its sum; it and the logits are None for a model without classes.
-    """
+def observe_attention(model: VisionTransformer, inputs: Float[Tensor, "B C H W"]) -> Observed:
+    """What attends to what in evaluation. Relevance is without what each token starts with, its own."""
     inputs = inputs.detach().to(next(model.parameters()).device).clone()  # a tensor made for inference has no graph
     inputs.requires_grad_()  # so that there is a graph also where the model's parameters are frozen
     with keeping_modes(model), recorded_attention(model) as recorded:
         logits = model.eval().forward(inputs)  # not as compiled: the weights would have no graph
     weights = _finite("attention weights", torch.stack(recorded))
     if not model.config.num_classes:
-        return weights, rollout(weights), None, None
+        return Observed(weights, rollout(weights), None, None)
     likeliest, logits = logits.amax(dim=-1), _finite("logits", logits)
     relevance = _finite("gradient-weighted attention", gradient_weighted_attention(recorded, likeliest))
     relevance = relevance - torch.eye(relevance.shape[-1])
     relevance = relevance / relevance.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    return weights, rollout(weights), relevance, logits
+    return Observed(weights, rollout(weights), relevance, logits)
 
 
 def _finite(name: str, values: Tensor) -> Tensor:
@@ -185,21 +185,19 @@ def _quantized(weights: Float[Tensor, "*rows T"]) -> tuple[np.ndarray, np.ndarra
     return tops.numpy().astype("<f4"), codes.numpy().astype(np.uint8)
 
 
-def _describe(
-    images: Tensor, titles: Sequence[str], logits: Tensor | None, class_names: Sequence[str]
-) -> list[dict[str, str | float]]:
+def _describe(images: Tensor, titles: Sequence[str], logits: Tensor | None, class_names: Sequence[str]) -> list[dict]:
     """Each image's address and title, and, where there are logits, the likeliest class and its probability."""
     if len(titles) not in (0, len(images)):
         raise ValueError(f"titles must be {len(images)}, one for each image, got {len(titles)}")
     titles = titles or [f"image {i}" for i in range(len(images))]
     described = [dict(src=_address(_pillow(image)), title=title) for image, title in zip(images, titles, strict=True)]
-    if logits is None:
-        return described
-    if len(class_names) not in (0, logits.shape[1]):
-        raise ValueError(f"class_names must be {logits.shape[1]}, one for each class, got {len(class_names)}")
-    shares, classes = logits.softmax(dim=-1).max(dim=-1)
-    for image, share, k in zip(described, shares.tolist(), classes.tolist(), strict=True):
-        image |= dict(guess=class_names[k] if class_names else f"class {k}", share=round(share, 4))
+    if logits is not None:
+        if len(class_names) not in (0, logits.shape[1]):
+            raise ValueError(f"class_names must be {logits.shape[1]}, one for each class, got {len(class_names)}")
+        for image, probability in zip(described, logits.softmax(dim=-1), strict=True):
+            k = probability.argmax().item()
+            guess = class_names[k] if class_names else f"class {k}"
+            image |= dict(guess=guess, share=round(probability[k].item(), 4))
     return described
 
 
