@@ -189,15 +189,15 @@ def test_each_head_is_a_point_over_its_block():
 TABLE = {  # every argument, and another value of it
     plotting.show_matrix: (
         dict(matrix=MATRIX, title="", rows="", columns="", row_labels=None, column_labels=None)
-        | dict(decimals=2, limits=(0.0, 1.0), colours="viridis"),
+        | dict(decimals=2, limits=(0.0, 1.0), colors="viridis"),
         dict(matrix=1 - MATRIX, title="a", rows="b", columns="c", row_labels="de", column_labels="fgh")
-        | dict(decimals=None, limits=(-1.0, 2.0), colours="gray"),
+        | dict(decimals=None, limits=(-1.0, 2.0), colors="gray"),
     ),
     plotting.show_picture: (dict(image=IMAGE, title=""), dict(image=255 - IMAGE, title="a")),
     plotting.show_pictures: (dict(images=[IMAGE] * 3, columns=8), dict(images=[IMAGE] * 4, titles=["a"], columns=2)),
     plotting.show_maps: (
         dict(maps=[MATRIX] * 3),
-        dict(maps=[MATRIX] * 2, titles=["a"], columns=2, limits=(-1.0, 2.0), colours="gray", scale="b"),
+        dict(maps=[MATRIX] * 2, titles=["a"], columns=2, limits=(-1.0, 2.0), colors="gray", scale="b"),
     ),
     plotting.show_patch_grid: (dict(image=IMAGE, patch_size=4), dict(image=255 - IMAGE, patch_size=2, highlight=3)),
     plotting.show_curves: (
@@ -210,7 +210,7 @@ TABLE = {  # every argument, and another value of it
     ),
     plotting.show_mosaic: (
         dict(maps=MATRIX.expand(2, 3, 2, 3)),
-        dict(maps=1 - MATRIX.expand(2, 3, 2, 3), rows="b", columns="c", limits=(-1.0, 2.0), colours="gray", scale="d"),
+        dict(maps=1 - MATRIX.expand(2, 3, 2, 3), rows="b", columns="c", limits=(-1.0, 2.0), colors="gray", scale="d"),
     ),
     plotting.show_beside: (
         dict(images=[IMAGE] * 3, maps=[MATRIX] * 3),
@@ -244,5 +244,6 @@ def test_patches_that_do_not_tile_the_image_are_refused():
         plotting.show_patch_grid(IMAGE, 5)
 
 
-def test_the_first_editions_name_of_the_colors_is_still_there():
+def test_the_first_editions_spelling_of_the_colors_still_works():
     assert plotting.COLOURS is plotting.COLORS
+    assert plotting.show_matrix(MATRIX, colours="gray").images[0].get_cmap().name == "gray"

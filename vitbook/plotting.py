@@ -75,17 +75,17 @@ def show_matrix(
     row_labels: Sequence[str] | None = None,
     column_labels: Sequence[str] | None = None,
     decimals: int | None = 2,
-    limits: Limits = (0.0, 1.0),
-    colours: str = ATTENTION_MAP,
+    **style,
 ) -> Axes:
     """A matrix as colored cells with its numbers in them.
 
-    rows, columns: what the two axes count; decimals: of the printed numbers, None for none;
-    limits: the values at the two ends of the color scale, which is the same whatever the matrix.
+    rows, columns: what the two axes count; decimals: of the printed numbers, None for none.
+    style: limits, the values at the two ends of the color scale, 0 and 1 if not given, whatever the matrix; colors, a
+        matplotlib colormap.
     """
     if ax is None:
         ax = plt.subplots(figsize=(WIDTH, min(0.5 * len(matrix) + 0.9, 1.1 * WIDTH)))[1]
-    matrix = _paint(matrix, ax, limits, colours)
+    matrix = _paint(matrix, ax, **style)
     if decimals is not None:
         luminance = ax.images[0].to_rgba(matrix.numpy())[..., :3] @ (0.299, 0.587, 0.114)
         for i, row in enumerate(matrix.tolist()):
@@ -100,7 +100,7 @@ def show_confusion(counts: Int[Tensor, "K K"], class_names: Sequence[str], ax: A
     """How many images of each class (row) were taken for which (column), from `Evaluation.confusion`."""
     ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
     shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
-    show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colours="Blues")
+    show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colors="Blues")
     for i, j in counts.nonzero().tolist():
         _write(ax, i, j, str(counts[i, j].item()), "white" if shares[i, j] > 0.5 else "black")
     _label_ticks(ax, class_names, class_names)
@@ -112,7 +112,7 @@ def show_maps(
 ) -> list[Axes]:
     """Matrices without numbers, side by side on one color scale, which `scale` names.
 
-    style: the limits and colours of `show_matrix`.
+    style: as in `show_matrix`.
     """
     axes = panels(len(maps), columns, titled=any(titles))
     _fill_maps(axes, maps, titles, scale, **style)
@@ -124,7 +124,7 @@ def show_mosaic(
 ) -> Axes:
     """Many small maps in one table, on one color scale, which `scale` names.
 
-    rows, columns: what the rows and columns of the table count, from 0; style: as in `show_maps`.
+    rows, columns: what the rows and columns of the table count, from 0; style: as in `show_matrix`.
     """
     down, across, high, wide = maps.shape
     tiles = F.pad(maps.detach().float(), (0, 1, 0, 1), value=torch.nan)  # a thin gap, which stays white
@@ -139,10 +139,15 @@ def show_mosaic(
     return ax
 
 
-def _paint(matrix: Map, ax: Axes, limits: Limits = (0.0, 1.0), colours: str = ATTENTION_MAP) -> Map:
-    """Color an Axes' cells by a matrix, without frame or tick marks; what was painted, float32 on the CPU."""
+def _paint(
+    matrix: Map, ax: Axes, limits: Limits = (0.0, 1.0), colors: str = ATTENTION_MAP, colours: str | None = None
+) -> Map:
+    """Color an Axes' cells by a matrix, without frame or tick marks; what was painted, float32 on the CPU.
+
+    colours: what the first edition called colors.
+    """
     matrix = matrix.detach().float().cpu()
-    ax.imshow(matrix.numpy(), cmap=colours, vmin=limits[0], vmax=limits[1], aspect="equal")
+    ax.imshow(matrix.numpy(), cmap=colours or colors, vmin=limits[0], vmax=limits[1], aspect="equal")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     return matrix
@@ -215,7 +220,7 @@ def show_beside(
 ) -> list[Axes]:
     """Each image with its own map to the right of it, patch for patch, on one color scale, which `scale` names.
 
-    columns: of such pairs; style: as in `show_maps`. Returns the Axes in turns: an image's, its map's, the next one's.
+    columns: of such pairs; style: as in `show_matrix`. Returns the Axes in turns: an image's, its map's, and so on.
     """
     columns = min(columns, len(images))
     axes = _rows_of_axes(2 * len(images), 2 * columns, 0.42 * WIDTH / columns + 0.25, extra=0.5)
