@@ -58,7 +58,7 @@ def explain_image(
     token = 0 if patch is None else prefix + patch
     preprocessing = replace(weights.preprocessing, image_size=image_size)
     pixels = preprocessing.view(read_picture(file.read_bytes(), str(file)))
-    attention, rolled, _, logits = observe_attention(model, preprocessing.normalise(pixels))
+    attention, rolled, _, logits = observe_attention(model, preprocessing.normalize(pixels))
     layer = number_in("layer", layer, len(attention))
     heads = range(attention.shape[2]) if head is None else [number_in("head", head, attention.shape[2])]
     maps = {head: patch_map(attention[layer, 0, head], grid, token, prefix) for head in heads}
@@ -87,6 +87,6 @@ def write_figure(explanation: Explanation, path: Path) -> None:
 
 def write_page(weights: Pretrained, image: UInt8[Tensor, "C H W"], path: Path) -> None:
     """The page in which to explore an image that was explained, all its layers, heads and queries."""
-    prepare, class_names = weights.preprocessing.normalise, weights.class_names or ()
+    prepare, class_names = weights.preprocessing.normalize, weights.class_names or ()
     path.parent.mkdir(parents=True, exist_ok=True)
     explore(weights.model, image[None], prepare, class_names=class_names, max_bytes=None).save(path)
