@@ -8,7 +8,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vitbook._support.files import write_whole
-from vitbook._support.images import read_picture
+from vitbook._support.images import read_image
 from vitbook.attention_maps import patch_map
 from vitbook.explorer import explore, number_in, observe_attention, resized_model
 from vitbook.pretrained import Pretrained
@@ -57,7 +57,7 @@ def explain_image(
         patch = number_in("row", query[0], grid[0]) * grid[1] + number_in("column", query[1], grid[1])
     token = 0 if patch is None else prefix + patch
     preprocessing = replace(weights.preprocessing, image_size=image_size)
-    pixels = preprocessing.view(read_picture(file.read_bytes(), str(file)))
+    pixels = preprocessing.view(read_image(file))
     attention, rolled, _, logits = observe_attention(model, preprocessing.normalize(pixels))
     layer = number_in("layer", layer, len(attention))
     heads = range(attention.shape[2]) if head is None else [number_in("head", head, attention.shape[2])]
