@@ -5,9 +5,11 @@ import torch
 from jaxtyping import config, install_import_hook
 
 # The shapes in the signatures of these modules are enforced in the tests.
-MODEL = "attention speed self_attention multihead transformer positions patches embedding encoder vit"
-SHAPED = [*(f"vitbook.{module}" for module in MODEL.split()), "vitbook.pretrained.preprocessing"]
-install_import_hook(SHAPED, "beartype.beartype")
+SHAPED = """
+    attention speed self_attention multihead transformer positions patches embedding encoder vit
+    data augment _support.images attention_maps explorer pretrained.preprocessing features heads distillation costs
+"""
+install_import_hook([f"vitbook.{module}" for module in SHAPED.split()], "shapes.check")
 
 
 @pytest.fixture(autouse=True)
