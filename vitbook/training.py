@@ -1,4 +1,4 @@
-"""Training, bare: which weights decay, how fast to learn when, one epoch, and how good it got. For any nn.Module."""
+"""Training, bare: which weights decay, how fast to learn when, one epoch, and how good the model got."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -7,21 +7,20 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_kind, check_numbers, check_sizes
+from vitbook._support.moved import moved
 
-Batches = Iterable[tuple[Tensor, Tensor]]  # pictures (B, C, H, W) and labels (B,)
+Batches = Iterable[tuple[Tensor, Tensor]]  # images (B, C, H, W) and labels (B,)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
-    """Two groups for an optimiser: matrices, which decay, and all else, which does not.
+    """Two groups for an optimizer: matrices, which decay, and all else, which does not.
 
     The weights of torch's linear maps, convolutions and attention decay; biases, the gains of norms, the class token
     and embeddings do not: pulling those towards zero only shifts what they offset, scale or mark.
     """
-    check_kind(nn.Module, model=model)
-    check_numbers(weight_decay=weight_decay)
     kinds = (nn.Linear, nn.MultiheadAttention, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     kinds += (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
     layers = [module for module in model.modules() if isinstance(module, kinds)]
@@ -40,8 +39,6 @@ def warmup_cosine(step: int, total_steps: int, warmup_steps: int = 0) -> float:
     Dosovitskiy et al. 2021, appendix B; Loshchilov and Hutter 2017. Step 0 already moves: it has 1/warmup_steps of the
     peak. Raises ValueError unless 0 ≤ warmup_steps < total_steps.
     """
-    check_sizes(0, step=step)
-    check_sizes(None, total_steps=total_steps, warmup_steps=warmup_steps)
     if not 0 <= warmup_steps < total_steps:
         raise ValueError(f"warmup_steps must lie in 0 … total_steps − 1 = {total_steps - 1}, got {warmup_steps}")
     if step < warmup_steps:
@@ -59,18 +56,17 @@ def train_epoch(
     label_smoothing: float = 0.0,
     augment: Callable[[Tensor], Tensor] | None = None,
 ) -> float:
-    """Show every batch to the model once, one optimiser step each. Returns the mean loss in nats per picture.
+    """Show every batch to the model once, one optimizer step each. Returns the mean loss in nats per image.
 
     schedule: stepped after every batch; clip_norm: gradients longer than this are shortened to it, 0 leaves them as
     they are; label_smoothing: share of the target spread evenly over all classes (Szegedy et al. 2016); augment:
-    changes the pictures of each batch, (B, C, H, W) → (B, C, H, W). Raises ValueError for a negative clip_norm.
+    changes the images of each batch, (B, C, H, W) → (B, C, H, W). Raises ValueError where there are no batches.
     """
-    check_numbers(clip_norm=clip_norm)
     if not clip_norm >= 0:
-        raise ValueError(f"clip_norm must be at least 0, got {clip_norm}")
+        raise ValueError(f"clip_norm must be at least 0, got {clip_norm}")  # below 0 it would turn gradients around
     model.train()
     total, count = 0.0, 0
-    for images, labels in on_device_of(model, batches):
+    for images, labels in _on_device_of(model, batches):
         if augment is not None:
             images = augment(images)
         loss = F.cross_entropy(model(images), labels, label_smoothing=label_smoothing)
@@ -82,51 +78,58 @@ def train_epoch(
             schedule.step()
         total, count = total + loss.detach() * len(labels), count + len(labels)
     if not count:
-        raise ValueError("an epoch needs at least one batch, got none")
+        raise ValueError("batches must hold at least one batch, got none")  # as of a generator in its second epoch
     return float(total) / count
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model says of some pictures, on the CPU."""
+    """What a model says of some images, on the CPU."""
 
-    scores: Tensor  # (N, K), before the softmax
-    labels: Tensor  # (N,)
+    logits: Float[Tensor, "N K"]
+    labels: Int[Tensor, "N"]
 
     @property
-    def predictions(self) -> Tensor:
-        """The class with the highest score, for each picture. (N,)"""
-        return self.scores.argmax(dim=-1)
+    def scores(self) -> Float[Tensor, "N K"]:
+        """The logits, as this was called."""
+        return self.logits
+
+    @property
+    def predictions(self) -> Int[Tensor, "N"]:
+        """The class with the highest logit, for each image."""
+        return self.logits.argmax(dim=-1)
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy, in nats per picture."""
-        return F.cross_entropy(self.scores, self.labels).item()
+        """Mean cross-entropy, in nats per image."""
+        return F.cross_entropy(self.logits, self.labels).item()
 
     @property
     def accuracy(self) -> float:
-        """Share of pictures whose prediction is their label, 0 to 1."""
+        """Share of images whose prediction is their label, 0 to 1."""
         return (self.predictions == self.labels).double().mean().item()
 
     @property
-    def confusion(self) -> Tensor:
-        """How many pictures of class i were taken for class j: row i, column j. int64 (K, K)."""
-        num_classes = self.scores.shape[-1]
+    def confusion(self) -> Int[Tensor, "K K"]:
+        """How many images of class i were taken for class j: row i, column j."""
+        num_classes = self.logits.shape[-1]
         pairs = self.labels * num_classes + self.predictions
         return pairs.bincount(minlength=num_classes**2).view(num_classes, num_classes)
 
 
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
-    """The model's scores for every picture, without dropout. The model is left in the mode it was in."""
-    check_kind(nn.Module, model=model)
+    """The model's logits for every image, without dropout. The model is left in the mode it was in.
+
+    Raises ValueError where there are no batches.
+    """
     with keeping_modes(model):
         model.eval()
-        pairs = [(model(images).cpu(), labels.cpu()) for images, labels in on_device_of(model, batches)]
+        pairs = [(model(images).cpu(), labels.cpu()) for images, labels in _on_device_of(model, batches)]
     if not pairs:
-        raise ValueError("an evaluation needs at least one batch, got none")
-    scores, labels = (torch.cat(column) for column in zip(*pairs, strict=True))
-    return Evaluation(scores.to(torch.promote_types(scores.dtype, torch.float32)), labels)
+        raise ValueError("batches must hold at least one batch, got none")
+    logits, labels = (torch.cat(column) for column in zip(*pairs, strict=True))
+    return Evaluation(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
 
 
 @contextmanager
@@ -140,17 +143,12 @@ def keeping_modes(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def on_device_of(model: nn.Module, batches: Batches) -> Batches:
+def _on_device_of(model: nn.Module, batches: Batches) -> Batches:
     """The same batches, on the device where the model's parameters are."""
     device = getattr(next(model.parameters(), None), "device", None)  # without parameters, where they are
     for images, labels in batches:
         yield images.to(device=device, non_blocking=True), labels.to(device=device, non_blocking=True)
 
 
-def __getattr__(name: str):
-    """`fit` and `TrainConfig` are those of vitbook.engine, which takes a second to import, and so waits to be asked."""
-    if name in ("fit", "TrainConfig"):
-        from vitbook import engine
-
-        return getattr(engine, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# They wait to be asked for: PyTorch-Ignite takes a second to import.
+__getattr__ = moved(__name__, fit="vitbook.engine.fit", TrainConfig="vitbook.engine.TrainConfig")

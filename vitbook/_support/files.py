@@ -1,12 +1,15 @@
-"""Writing a file whole or not at all, whatever interrupts it."""
+"""Files written whole or not at all, read without hanging, and folders that one process has to itself."""
 
 import os
 import secrets
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds between attempts to replace a file that somebody has open
+from filelock import FileLock, Timeout
+
+_PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds between attempts to replace a file that somebody has open
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -20,7 +23,7 @@ def write_whole(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # on the disk before it takes the old one's place
-        put(part, path)
+        _replace(part, path)
     except BaseException as error:
         with suppress(OSError):  # it may not be there; and where nothing may be written, nothing may be deleted
             part.unlink()
@@ -29,14 +32,21 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def put(part: Path, path: Path) -> None:
+def _replace(part: Path, path: Path) -> None:
     """Give a file the place of another. On Windows this has to wait while somebody has the other open."""
-    for pause in PAUSES:
+    for pause in _PAUSES:
         try:
             return os.replace(part, path)
         except PermissionError:
             time.sleep(pause)
     os.replace(part, path)
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file. Raises ValueError for a pipe or a device, which may wait forever or never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"{path} must be a file, got a pipe or a device")
+    return path.read_bytes()
 
 
 def remove_parts(folder: Path, names: str = "*") -> None:
@@ -49,3 +59,27 @@ def remove(leftover: Path) -> None:
     """Delete a file; but on Windows, one that somebody has open stays until the next time."""
     with suppress(PermissionError):
         leftover.unlink()
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Meanwhile no other process enters this folder, which is made if needed. May be nested within one process.
+
+    However the process ends, the lock ends with it. Raises ValueError while another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", timeout=0, is_singleton=True)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ValueError(
+            f"{folder} is in use by another training run: wait for its end or name another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        try:
+            if lock.lock_counter == 1:
+                remove(folder / ".lock")  # while it is held: later, it might be another's
+        finally:
+            lock.release()

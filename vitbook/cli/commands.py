@@ -1,0 +1,203 @@
+"""The commands of `vitbook`: each a dataclass, of which tyro makes options and help, and one call.
+
+A command imports what it needs when it is called: help and usage errors need neither torch nor the models.
+"""
+
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from tyro.conf import Positional
+
+PROGRAM = "vitbook"
+TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What the defaults of all other options of `train` depend on."""
+
+    model: str | None = None
+    config: Path | None = None
+    init: str | None = None
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
+
+    run: Any  # a vitbook.runs.Run, of which `defaults` makes the options
+    config: Path | None = None  # run.json of another run or a recipe's name: its settings, unless options differ
+    resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
+    progress: bool = True  # whether to show a bar
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> "Train":
+        """The command before its options: the run of --config, --model and --init."""
+        from vitbook import runs
+
+        start = tyro.cli(_Start, args=arguments, return_unknown_args=True, add_help=False)[0]
+        return cls(runs.run_of(start.model, start.config, start.init))
+
+    def __call__(self) -> None:
+        from vitbook import runs
+
+        try:
+            records = runs.train_run(self.run, self.resume, self.progress)
+        except KeyboardInterrupt:
+            if not (self.run.place / "last.json").exists():
+                raise KeyboardInterrupt("stopped before the first checkpoint") from None
+            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
+            again = quoted([PROGRAM, "train", "--config", str(self.run.place / "run.json"), "--resume"])
+            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
+        for name, value in records[-1].items():
+            print(f"{name.replace('_', ' '):<20} {value:.6g}")
+        print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        recipes = [name for name, path in runs.RECIPES.items() if runs.read_run(path).dataset == self.run.dataset]
+        if recipes and self.run.model == runs.Run.model:
+            better = " or ".join(f"--config {name}" for name in recipes)
+            print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Say how good a trained model is on images that it was not trained on."""
+
+    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON in it
+    split: str = "test"  # which images: test, validation or train
+    data_dir: Path | None = None  # where the data set's files are, if no longer where they were
+
+    def __call__(self) -> None:
+        from vitbook import runs
+
+        result = runs.evaluate_run(self.checkpoint, self.split, self.data_dir)
+        right, count = int((result.predictions == result.labels).sum()), len(result.labels)
+        print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Name the likeliest classes of some images."""
+
+    images: Positional[tuple[Path, ...]]  # image files of any size and kind
+    checkpoint: Path = TRAINED  # the folder of a run, or a checkpoint's JSON
+    # somebody else's weights instead: a file (.npz, .safetensors, .pth, .pt, .bin), or a name, as "vitbook:NAME" or
+    # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list
+    weights: str | None = None
+    top: int = 3  # how many classes to name
+
+    def __post_init__(self):
+        if not self.images:
+            raise ValueError("predict needs an image file")
+
+    def __call__(self) -> None:
+        from vitbook import runs
+
+        source = self.weights or self.checkpoint
+        for path, guesses in zip(self.images, runs.predict_images(source, list(self.images), self.top), strict=True):
+            print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in guesses))
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Draw what a model attends to in an image: through all of its blocks, and head by head in one of them."""
+
+    image: Positional[Path]  # an image file of any size and kind
+    checkpoint: Path = TRAINED  # the folder of a run, or a checkpoint's JSON
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    layer: int = -1  # the block whose heads are drawn, from 0; -1 for the last
+    head: int | None = None  # the only head to draw, from 0; every head if not given
+    query: tuple[int, int] | None = None  # row and column of the patch that attends, from 0; else the class token
+    size: tuple[int, ...] = ()  # height and width to look at, in pixels, or one for both; the model's if not given
+    out: Path = Path("attention.png")  # where to put the figure
+    html: Path | None = None  # where to put a page with every layer, head and query, if one is wanted
+
+    def __call__(self) -> None:
+        from vitbook import runs
+        from vitbook.explorer import explanation
+
+        weights = runs.open_weights(self.weights or self.checkpoint)
+        seen = explanation.explain_picture(weights, self.image, self.layer, self.head, self.query, self.size)
+        explanation.write_explanation(seen, self.out)
+        if self.html:
+            explanation.write_explorer(weights, seen, self.html)
+        if seen.resized:
+            print(seen.resized)
+        if seen.guess:
+            print("{}: {} {:.1%}".format(self.image, *seen.guess))
+        print(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else ""))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """List a model's parts, the shape that each gives, and its parameters."""
+
+    model: Positional[str] = "vit_b_16"  # a named shape
+    depth: int = 3  # how far parts are taken apart
+
+    def __call__(self) -> None:
+        import torch
+        import torchinfo
+
+        from vitbook.vit import create_vit
+
+        with torch.device("meta"):  # shapes without numbers: the largest model takes no memory
+            model = create_vit(self.model)
+        size = (1, model.config.channels, *model.config.image_size)
+        print(torchinfo.summary(model, input_size=size, device="meta", depth=self.depth, verbose=0))
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List the data sets that there are."""
+
+    def __call__(self) -> None:
+        from vitbook.downloads.datasets import SOURCES
+
+        print("digits          1,797 gray 8×8 images of handwritten digits, 10 classes; comes with scikit-learn")
+        for name, source in SOURCES.items():
+            print(f"{name:<15} {source.about}")
+        print("FOLDER          your own images, a sub-folder for each class")
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """List the recipes that `vitbook train --config` takes by name."""
+
+    def __call__(self) -> None:
+        from vitbook import runs
+
+        for name, path in runs.RECIPES.items():
+            run = runs.read_run(path)
+            shape, train = run.vit, run.train
+            size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
+            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}")
+
+
+@dataclass(frozen=True)
+class Exercises:
+    """List the exercises of all chapters, and which of them a notebook has solved."""
+
+    notebook: Path | None = None  # a saved chapter that you worked in; its stored answers are read, nothing is run
+
+    def __call__(self) -> None:
+        from vitbook.exercises import EXERCISES
+        from vitbook.exercises.progress import progress
+
+        done = progress(self.notebook) if self.notebook else {}
+        for name, exercise in EXERCISES.items():
+            if name in done or not self.notebook:
+                print(f"{name:<32}{exercise.level:<8}{exercise.kind:<9}{done.get(name, '')}".rstrip())
+        if self.notebook:
+            print(f"\n{list(done.values()).count('solved')} of {len(done)} solved")
+
+
+COMMANDS = {
+    command.__name__.lower(): command
+    for command in (Train, Evaluate, Predict, Explain, Summary, Datasets, Recipes, Exercises)
+}
