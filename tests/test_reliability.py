@@ -1,4 +1,4 @@
-"""Whatever stops a training, and wherever: it goes on, and ends as one that was never stopped; no disk is littered.
+"""Whatever stops a training run, and wherever: resumed, it ends as one that was never stopped; no disk is littered.
 
 `make reliability` runs those that are marked slow as well: every call that changes a file, and many more kills.
 """
@@ -16,14 +16,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitbook._support.files import write_whole
-from vitbook.checkpoint import load_checkpoint, save_checkpoint
+from vitbook._support.files import alone_in, write_whole
+from vitbook.checkpoint import load_checkpoint
 from vitbook.cli import main
 
-HERE = Path(__file__).parent
+KILLED = Path(__file__).parent / "support" / "killed.py"
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 3 --affine 0 --no-progress".split()
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 posix = pytest.mark.skipif(os.name != "posix", reason="SIGKILL and forks are of POSIX")
+
+
+def vitbook(*arguments, **settings) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vitbook", *map(str, arguments)]
+    return subprocess.Popen(command, env=os.environ | ONE_THREAD, text=True, **settings)
 
 
 # Stopped at a call
@@ -33,25 +38,25 @@ posix = pytest.mark.skipif(os.name != "posix", reason="SIGKILL and forks are of 
 @pytest.mark.parametrize(
     ("tasks", "at_least"),
     [
-        (["kill:write:1", "kill:os.re:3", "fail:5:9", "chain:0:1"], 25),
+        (["kill:write:2", "kill:os.re:4", "fail:5:12", "chain:0:1"], 18),
         pytest.param(["kill:1:1"], 70, marks=pytest.mark.slow),
         pytest.param(["fail:1:1"], 70, marks=pytest.mark.slow),
         pytest.param(["chain:1:40"], 60, marks=pytest.mark.slow),
     ],
     ids=["some", "every-kill", "every-failure", "chains"],
 )
-def test_a_training_stopped_at_any_call_goes_on_to_the_same_bytes(tmp_path, tasks, at_least):
-    """Weights, facts and log of every epoch; and no file is left that the training itself would not have left."""
-    command = [sys.executable, str(HERE / "killed.py"), str(tmp_path), *tasks]
+def test_a_run_stopped_at_any_call_resumes_to_the_same_bytes(tmp_path, tasks, at_least):
+    """Weights, facts and log of every epoch; and no file is left that the run itself would not have left."""
+    command = [sys.executable, str(KILLED), str(tmp_path), *tasks]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1800, env=os.environ | ONE_THREAD)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["wrong"] == []
-    assert found["stops"] >= at_least
-    kinds = {call.split()[0] for call in found["calls"]}
+    result = json.loads(done.stdout)
+    assert result["wrong"] == []
+    assert result["stops"] >= at_least
+    kinds = {call.split()[0] for call in result["calls"]}
     assert kinds == {"os.mkdir", "open", "write", "fsync", "os.rename", "os.remove"}
-    removed = {call.split()[1].partition("-")[0] for call in found["calls"] if call.startswith("os.remove")}
-    assert removed == {"best", "last"}, "both checkpoints have been replaced"
+    removed = {call.split()[1].partition("-")[0] for call in result["calls"] if call.startswith("os.remove")}
+    assert removed == {"best", "last", ".lock"}, "both checkpoints have been replaced"
 
 
 # Killed at a time
@@ -64,15 +69,14 @@ def without_times(line: str) -> dict:
 @posix
 @pytest.mark.slow
 def test_the_command_killed_at_random_times_ends_with_the_same_weights_and_log(tmp_path):
-    """As from a terminal; it is told to go on each time, with the run.json that it has written."""
+    """As from a terminal; it is resumed each time, with the run.json that it has written."""
     options = [*SMALL, *"--epochs 150 --checkpoint-steps 7 --dropout 0.1 --ema 0.9 --affine 1".split()]
     moments = random.Random(3)
 
     def train(folder: Path, seconds: float | None = None) -> int:
         """The exit code; seconds: from the first checkpoint on, after which it is killed."""
-        config = ["--config", str(folder / "run.json"), "--no-progress"] if (folder / "run.json").exists() else options
-        command = [sys.executable, "-m", "vitbook", "train", *config, "--folder", str(folder), "--resume"]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | ONE_THREAD)
+        config = ["--config", folder / "run.json", "--no-progress"] if (folder / "run.json").exists() else options
+        process = vitbook("train", *config, "--folder", folder, "--resume", stdout=subprocess.DEVNULL)
         last = folder / "last.json"
         before = last.stat().st_mtime_ns if last.exists() else None
         while seconds and process.poll() is None and (not last.exists() or last.stat().st_mtime_ns == before):
@@ -83,19 +87,48 @@ def test_the_command_killed_at_random_times_ends_with_the_same_weights_and_log(t
             process.kill()
             return process.wait()
 
-    assert train(tmp_path / "whole") == 0
-    length = json.loads((tmp_path / "whole" / "last.json").read_text())["seconds"]
-    kills = sum(train(tmp_path / "killed", moments.uniform(0, 0.1) * length) == -signal.SIGKILL for _ in range(8))
-    assert kills >= 3
-    assert train(tmp_path / "killed") == 0
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for name in ("last", "best"):
-        facts, again = (json.loads((folder / f"{name}.json").read_text()) for folder in (whole, killed))
-        assert again["sha256"] == facts["sha256"]
+    assert train(whole) == 0
+    length = json.loads((whole / "last.json").read_text())["seconds"]
+    assert sum(train(killed, moments.uniform(0, 0.1) * length) == -signal.SIGKILL for _ in range(8)) >= 3
+    assert train(killed) == 0
+    assert sha256s(killed) == sha256s(whole)
     log, again = ((folder / "log.jsonl").read_text().splitlines() for folder in (whole, killed))
     assert list(map(without_times, again)) == list(map(without_times, log))
-    named = [sorted(path.name for path in folder.iterdir()) for folder in (whole, killed)]
-    assert named[0] == named[1]
+    names, others = (sorted(path.name for path in folder.iterdir()) for folder in (whole, killed))
+    assert others == names
+
+
+# Two at once
+
+
+def test_a_folder_belongs_to_one_process_until_it_ends_however_it_ends(tmp_path):
+    folder = tmp_path / "run"
+    code = f"from pathlib import Path; from vitbook._support.files import alone_in; f = Path({str(folder)!r})\n"
+    code += "with alone_in(f), alone_in(f):\n    print('here', flush=True)\n    input()"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout.readline().startswith(b"here")
+    assert main(["train", "--folder", str(folder), *SMALL]) == 1
+    assert not (folder / "run.json").exists()
+    with pytest.raises(ValueError, match="run is in use by another training run"), alone_in(folder):
+        pass
+    other.kill()
+    other.communicate()
+    with alone_in(folder):
+        pass
+    assert not list(folder.iterdir()), "the lock is gone"
+
+
+@pytest.mark.slow
+def test_of_two_runs_that_start_at_once_in_one_folder_one_is_refused(tmp_path):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    both = [vitbook("train", "--folder", tmp_path, *SMALL, "--seed", seed, **pipes) for seed in (1, 2)]
+    said = [process.communicate(timeout=120) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 1]
+    lost = [process.returncode for process in both].index(1)
+    assert "kept in" not in said[lost][0]
+    assert str(tmp_path) in said[lost][1] and said[lost][1].count("\n") == 1
+    assert load_checkpoint(tmp_path / "last.json")[1]["config"]["seed"] == (2, 1)[lost]
 
 
 # A disk that is full, or may not be written to
@@ -130,7 +163,7 @@ def disk(tmp_path):
 
 @pytest.fixture
 def locked(tmp_path):
-    """What makes a folder one that may not be written to, whoever tries."""
+    """What makes a folder read-only, whoever tries."""
     made = []
 
     def lock(folder: Path) -> None:
@@ -150,26 +183,20 @@ def one_line(said) -> str:
     return said.err
 
 
-def checkpoints(folder: Path) -> dict[str, int]:
-    """The steps of the checkpoints in a folder, all of which can be read; and no part of a file lies beside them."""
-    assert not list(folder.rglob("*.part"))
-    return {path.stem: load_checkpoint(path)[1]["step"] for path in folder.glob("*st.json")}
+def sha256s(folder: Path) -> dict[str, str]:
+    return {name: json.loads((folder / f"{name}.json").read_text())["sha256"] for name in ("last", "best")}
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> dict[str, str]:
-    """The SHA-256 of what a training with room enough leaves."""
+    """The SHA-256 of what a run with room enough leaves."""
     folder = tmp_path_factory.mktemp("whole")
     assert main(["train", "--folder", str(folder), *SMALL]) == 0
-    return {name: load_sha(folder, name) for name in ("last", "best")}
-
-
-def load_sha(folder: Path, name: str) -> str:
-    return json.loads((folder / f"{name}.json").read_text())["sha256"]
+    return sha256s(folder)
 
 
 @pytest.mark.parametrize("kilobytes", [4, 28, 60, *(pytest.param(k, marks=pytest.mark.slow) for k in range(8, 104, 4))])
-def test_a_full_disk_is_said_in_a_line_and_with_more_room_training_goes_on(disk, kilobytes, whole, capfd):
+def test_a_full_disk_is_said_in_a_line_and_with_more_room_the_run_resumes(disk, kilobytes, whole, capfd):
     place = disk(kilobytes)
     options = ["train", "--folder", str(place / "run"), *SMALL]
     capfd.readouterr()
@@ -179,15 +206,14 @@ def test_a_full_disk_is_said_in_a_line_and_with_more_room_training_goes_on(disk,
         assert code == 1
         message = one_line(said)
         assert "No space left on device" in message and str(place / "run") in message
-        steps = checkpoints(place / "run") if (place / "run").exists() else {}
-        assert set(steps.values()) <= {20, 40, 60}
+    assert not list(place.rglob("*.part"))
+    assert all(load_checkpoint(path) for path in place.rglob("*st.json"))
     disk(10_000)
     assert main([*options, "--resume"]) == 0
-    assert {name: load_sha(place / "run", name) for name in whole} == whole
-    checkpoints(place / "run")
+    assert sha256s(place / "run") == whole
 
 
-def test_a_folder_that_may_not_be_written_to_is_said_in_a_line_and_can_be_read(tmp_path, locked, capsys):
+def test_a_read_only_folder_is_said_in_a_line_and_can_be_read(tmp_path, locked, capsys):
     folder = tmp_path / "run"
     assert main(["train", "--folder", str(folder), *SMALL, "--epochs", "1"]) == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
@@ -230,17 +256,7 @@ def test_what_cannot_be_written_whole_names_its_file_and_leaves_no_part(tmp_path
     assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 
-def test_checkpoints_whose_names_begin_alike_leave_each_other_alone(tmp_path):
-    for name in ("best-of-all", "best", "best-of-all", "best"):
-        save_checkpoint(tmp_path, name, {"a": torch.rand(3)}, {})
-    assert all(load_checkpoint(tmp_path / f"{name}.json") for name in ("best", "best-of-all"))
-    assert len(list(tmp_path.iterdir())) == 4
-
-
-# A GPU that is full
-
-
-def test_a_full_gpu_is_no_fault_of_the_checkpoints_or_the_scores(tmp_path, monkeypatch, capsys):
+def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise torch.OutOfMemoryError("CUDA out of memory")
 

@@ -151,7 +151,8 @@ def fit(
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.record_epoch)
         if progress and training.rank == 0:
             bar = ProgressBar()
-            bar.attach(engine, output_transform=lambda _: training.headline)
+            often = Events.ITERATION_COMPLETED(every=10)  # it draws each time
+            bar.attach(engine, output_transform=lambda _: training.headline, event_name=often)
             stack.callback(lambda: bar.pbar and bar.pbar.close())  # where it is interrupted
         if training.writes:
             board = stack.enter_context(_events_in(training.folder / "tensorboard", training.step + 1))

@@ -11,7 +11,7 @@ import ignite.distributed as idist
 import torch
 from torch import Tensor
 
-from vitbook._support.files import alone_in, read_whole, write_whole
+from vitbook._support.files import alone_in, read_whole, refuse_pipes, write_whole
 from vitbook._support.images import read_picture
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
@@ -132,7 +132,9 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
 
 def _check_size(vit: ViTConfig) -> None:
     """Raise ValueError for a model that no machine holds, before one begins to build it."""
-    weights = vit.depth * (4 * vit.dim**2 + 2 * vit.dim * vit.mlp_dim) + vit.channels * vit.patch_size**2 * vit.dim
+    (height, width), dim, patch = vit.image_size, vit.dim, vit.patch_size**2
+    weights = vit.depth * (4 * dim**2 + 2 * dim * vit.mlp_dim) + 9 * max(vit.stem, default=0) ** 2
+    weights += dim * (vit.channels * patch + height * width // patch)
     if weights > MOST_WEIGHTS:
         raise ValueError(f"the model must have at most {MOST_WEIGHTS:.0e} weights, got about {weights:.0e}")
 
@@ -177,7 +179,11 @@ def open_weights(source: Path | str) -> Pretrained:
     are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`. Raises FileNotFoundError
     where there is no checkpoint, and what `load_pretrained` raises.
     """
-    weights = load_pretrained(_best_in(source) if isinstance(source, Path) else source)
+    if isinstance(source, Path):
+        source = _best_in(source)
+    if os.path.exists(source):
+        refuse_pipes(Path(source))
+    weights = load_pretrained(source)
     weights.model.to(device())
     return weights
 

@@ -1,12 +1,12 @@
-"""A small training of which any call that changes a file can be the last, or can fail; run as a program, it tries them.
+"""A small training run of which any call that changes a file can be the last, or can fail; as a program, it tries them.
 
     python killed.py FOLDER kill:FIRST:STRIDE      SIGKILL at every STRIDE-th call, then resume
     python killed.py FOLDER fail:FIRST:STRIDE      the disk is full at every STRIDE-th call, then resume
     python killed.py FOLDER kill:CALL:STRIDE       the same at calls of one kind, as "write"
-    python killed.py FOLDER chain:SEED:TRAININGS   SIGKILL at random calls, again and again until a training ends
+    python killed.py FOLDER chain:SEED:RUNS   SIGKILL at random calls, again and again until a run ends
 
-Each training ends, in a process forked from this one, as the one that was never stopped: the same files, the same
-bytes. FOLDER gets the trainings, standard output a JSON of the calls, of how many trainings were stopped, and of all
+Each run ends, in a process forked from this one, as the one that was never stopped: the same files, the same
+bytes. FOLDER gets the runs, standard output a JSON of the calls, of how many runs were stopped, and of all
 that was otherwise. Several tasks may follow each other. Only for POSIX.
 """
 
@@ -24,7 +24,8 @@ from types import SimpleNamespace
 
 import torch
 
-from vitbook import checkpoint, engine
+from vitbook import engine
+from vitbook._support import files
 from vitbook.checkpoint import load_checkpoint
 from vitbook.data import Dataset, Split, digits
 from vitbook.engine import TrainConfig, fit
@@ -49,7 +50,7 @@ def some_model() -> VisionTransformer:
 
 
 def train(folder: Path) -> None:
-    """Train in a folder, or go on with the training there. The clock that ends up in the files says 1, 2, 3 …"""
+    """Train in a folder, or resume the run there. The clock that ends up in the files says 1, 2, 3 …"""
     engine.time = SimpleNamespace(perf_counter=count(1).__next__)
     fit(some_model(), DATA, CONFIG, folder, resume=True, progress=False)
 
@@ -63,7 +64,7 @@ class Calls:
 
     def __init__(self, folder: Path, chosen: int, act: Callable[[Path | None], None]):
         self.folder, self.chosen, self.act, self.heard = folder, chosen, act, []
-        checkpoint.os = SimpleNamespace(**{**vars(os), "fsync": self.fsync})
+        files.os = SimpleNamespace(**{**vars(os), "fsync": self.fsync})
         sys.addaudithook(self.hear)
 
     def hear(self, event: str, arguments: tuple) -> None:
@@ -138,7 +139,7 @@ def failed_at(folder: Path, chosen: int) -> None:
 
 
 def counted(folder: Path) -> list[str]:
-    """The calls of a training, which is made in a fork."""
+    """The calls of a run, which is made in a fork."""
     reader, writer = os.pipe()
 
     def work() -> None:
@@ -153,7 +154,7 @@ def counted(folder: Path) -> list[str]:
 
 
 def stopped(folder: Path, chosen: int, mode: str, whole: dict[str, bytes]) -> str:
-    """What was otherwise after a training that was stopped and resumed; nothing, where all was well."""
+    """What differs after a run that was stopped and resumed; nothing, where all was well."""
     interrupted, expected = {"kill": (killed_at, -signal.SIGKILL), "fail": (failed_at, 0)}[mode]
     code = forked(lambda: interrupted(folder, chosen))
     left = sorted(contents(folder)) if folder.exists() else []
@@ -166,7 +167,7 @@ def stopped(folder: Path, chosen: int, mode: str, whole: dict[str, bytes]) -> st
 
 
 def chain(folder: Path, moments: random.Random, calls: int, whole: dict[str, bytes]) -> tuple[int, str]:
-    """How often a training was killed until it ended, and what was otherwise then."""
+    """How often a run was killed until it ended, and what differs then."""
     kills, code = -1, -signal.SIGKILL
     while code == -signal.SIGKILL:
         chosen = moments.randint(1, calls)  # not in the fork, whose numbers would be the same each time
@@ -182,7 +183,7 @@ def main(place: str, *tasks: str) -> dict:
     train(place / "whole")  # in this process: what torch loads and prepares, every fork has
     whole = contents(place / "whole")
     calls = counted(place / "counted")
-    stops, wrong = 0, ["a second training wrote other files"] * (contents(place / "counted") != whole)
+    stops, wrong = 0, ["a second run wrote other files"] * (contents(place / "counted") != whole)
     for mode, first, number in (task.split(":") for task in tasks):
         if mode == "chain":
             moments = random.Random(int(first))

@@ -43,10 +43,15 @@ def _replace(part: Path, path: Path) -> None:
 
 
 def read_whole(path: Path) -> bytes:
-    """The content of a file. Raises ValueError for a pipe or a device, which may wait forever or never end."""
+    """The content of a file. Raises ValueError as `refuse_pipes` does."""
+    refuse_pipes(path)
+    return path.read_bytes()
+
+
+def refuse_pipes(path: Path) -> None:
+    """Raise ValueError for a pipe or a device, which may keep its reader waiting forever or never end."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise ValueError(f"{path} must be a file, got a pipe or a device")
-    return path.read_bytes()
 
 
 def remove_parts(folder: Path, names: str = "*") -> None:

@@ -117,6 +117,10 @@ class Explain:
     out: Path = Path("attention.png")  # where to put the figure
     html: Path | None = None  # where to put a page with every layer, head and query, if one is wanted
 
+    def __post_init__(self):
+        if max(self.size, default=0) > 2**14:
+            raise ValueError(f"size must be at most {2**14} pixels, got {max(self.size)}")
+
     def __call__(self) -> None:
         from vitbook import runs
         from vitbook.explorer import explanation

@@ -15,14 +15,19 @@ from vitbook.vit import CONFIGS, ViTConfig
 @pytest.mark.parametrize(
     ("cls", "facts", "message"),
     [
-        (ViTConfig, [], "ViTConfig must be an object, got list"),
-        (ViTConfig, {"size": 3}, "ViTConfig has no setting 'size'"),
-        (ViTConfig, {"dim": 12.5}, "dim must be of type int, got 12.5"),
-        (ViTConfig, {"qkv_bias": 1}, "qkv_bias must be of type bool, got 1"),
-        (ViTConfig, {"image_size": [8, 8, 8]}, r"image_size must be of type int \| tuple\[int, int\], got \[8, 8, 8\]"),
-        (ViTConfig, {"stem": ["a"]}, r"stem must be of type tuple\[int, ...\], got \['a'\]"),
-        (TrainConfig, {"betas": [0.9]}, r"betas must be of type tuple\[float, float\], got \[0.9\]"),
-        (Run, {"folder": 3}, r"folder must be of type Path \| None, got 3"),
+        (ViTConfig, [], "ViTConfig: .* object, got \\[\\]"),
+        (ViTConfig, {"size": 3}, "size: "),
+        (ViTConfig, {"dim": 12.5}, "dim: .* integer, got 12.5"),
+        (ViTConfig, {"dim": True}, "dim: .* integer, got True"),
+        (ViTConfig, {"qkv_bias": 1}, "qkv_bias: .* boolean, got 1"),
+        (ViTConfig, {"image_size": [8, 8, 8]}, "image_size"),
+        (ViTConfig, {"stem": ["a"]}, "stem.0: .* integer, got 'a'"),
+        (ViTConfig, {"dim": 13}, "dim 13 is not divisible by num_heads 12"),
+        (TrainConfig, {"betas": [0.9]}, "betas"),
+        (TrainConfig, {"epochs": 10**30}, "epochs"),
+        (Run, {"folder": 3}, "folder: .*, got 3"),
+        (Run, {"train": {"epochs": "2"}}, "train.epochs: .* integer, got '2'"),
+        (Run, {"vit": 3}, "vit: .* object, got 3"),
     ],
 )
 def test_what_is_of_another_type_is_named(cls, facts, message):
