@@ -1,151 +1,86 @@
-"""Files made to do harm, and files that came to harm, are refused in a line, with their names, and no harm is done.
+"""Checkpoints and settings made to do harm, or that came to harm, are refused in a line, with their names.
 
-Where a file comes from is its reader's to choose, so it may hold anything. `make reliability` tries many more.
+Weights, archives, images and notebooks are refused in the tests of their modules. `make reliability` tries many more.
 """
 
 import hashlib
-import io
 import json
 import os
-import pickle
 import random
 import subprocess
 import sys
-import tarfile
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import get_type_hints
 
-import bombs
-import foreign
-import killed
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save
-from small_sets import SMALL_SETS
 
-from vitbook import engine
-from vitbook._support.images import FORMATS, read_picture
-from vitbook._support.json_config import conforms
 from vitbook.cli import main
-from vitbook.data import load_dataset
-from vitbook.engine import fit
-from vitbook.exercises.progress import progress
-from vitbook.pretrained import load_pretrained
-from vitbook.pretrained.weight_files import read_file
 from vitbook.runs import Run, open_weights, read_run
 
-HERE = Path(__file__).parent
+MANY = pytest.mark.parametrize("number", [40, pytest.param(3000, marks=pytest.mark.slow)])
 
 
-# Nothing is executed
-
-
-class Danger:
-    """Pickled, a call; unpickled without care, done."""
-
-    def __init__(self, call, *arguments):
-        self.call, self.arguments = call, arguments
-
-    def __reduce__(self):
-        return self.call, self.arguments
-
-
-def dangers(place: Path) -> list[Danger]:
-    """Each of them would leave something at this place."""
-    source = f"open({str(place)!r}, 'w').close()"
-    return [
-        Danger(os.mkdir, str(place)),
-        Danger(os.system, f"touch {place}"),
-        Danger(eval, source),
-        Danger(exec, source),
-        Danger(subprocess.Popen, [sys.executable, "-c", source]),
-        Danger(Path.touch, place),
-        Danger(torch.save, torch.zeros(1), str(place)),
-        Danger(np.save, str(place), np.zeros(1)),
-    ]
-
-
-def carriers(danger: Danger) -> dict[str, bytes]:
-    """Files of every kind that hold it."""
-    files, state = {}, {"a": torch.zeros(2), "b": danger}
-    for zipped in (True, False):
-        buffer = io.BytesIO()
-        torch.save(state, buffer, _use_new_zipfile_serialization=zipped)
-        files |= {f"torch{int(zipped)}{kind}": buffer.getvalue() for kind in (".pth", ".pt", ".bin")}
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        files[f"plain{protocol}.pt"] = pickle.dumps(state, protocol)
-    arrays = {"a": np.array([danger], dtype=object), "b": np.array([(1, danger)], dtype=[("n", int), ("d", object)])}
-    for name, array in arrays.items():
-        buffer, single = io.BytesIO(), io.BytesIO()
-        np.savez(buffer, array)
-        np.save(single, array, allow_pickle=True)
-        files |= {f"{name}.npz": buffer.getvalue(), f"{name}-single.npz": single.getvalue()}
-        files[f"{name}.npy"] = single.getvalue()
-    files["raw.npz"] = bombs.zipped({"a.npy": pickle.dumps(danger), "b": pickle.dumps(danger)})
-    files["pickle.safetensors"] = pickle.dumps(danger)
-    files["pickle.json"] = pickle.dumps(danger)
-    names = ("m/data.pkl", "m/constants.pkl", "m/version")
-    files["script.pt"] = bombs.zipped(dict.fromkeys(names, pickle.dumps(danger)))
-    return files
-
-
-@pytest.mark.parametrize("which", range(8))
-def test_code_that_a_file_brings_along_is_not_run(tmp_path, which):
-    place = tmp_path / "done"
-    for name, content in carriers(dangers(place)[which]).items():
-        path = tmp_path / name
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=name.replace(".", r"\.")), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            load_pretrained(path)
-    assert not list(tmp_path.glob("done*"))
-
-
-def test_the_tars_of_an_early_torch_are_refused_before_torch_sees_them(tmp_path, monkeypatch):
-    """torch before 2.6 unpickles them with code and all, whatever it is asked (CVE-2025-32434)."""
-    danger = pickle.dumps(Danger(os.mkdir, str(tmp_path / "done")))
-    with tarfile.open(tmp_path / "early.pth", "w") as archive:
-        for name in ("sys_info", "pickle", "tensors", "storages"):
-            member = tarfile.TarInfo(name)
-            member.size = len(danger)
-            archive.addfile(member, io.BytesIO(danger))
-    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("torch has seen it"))
-    with pytest.raises(ValueError, match="early.pth holds no weights that can be read: a .tar of an early torch"):
-        read_file(tmp_path / "early.pth")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    small = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 1 --affine 0 --no-progress".split()
+    assert main(["train", "--folder", str(folder), *small]) == 0
+    return folder
 
 
 # Nothing takes more memory than it should
 
-
-@pytest.fixture(scope="module")
-def burst(tmp_path_factory) -> dict[str, dict]:
-    """What opening each bomb came to, in a process of its own."""
-    folder = tmp_path_factory.mktemp("bombs")
-    bombs.make(folder)
-    command = [sys.executable, str(HERE / "support" / "bombs.py"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+SHAPE = dict(image_size=[8, 8], patch_size=4, channels=1, num_classes=10, dim=12, depth=1, num_heads=3, mlp_dim=20)
+BOMBS = {
+    "deep.json": b"[" * 200_000,
+    "digits.json": b'{"tensors": ' + b"1" * 5000 + b"}",
+    "blocks.json": dict(depth=10**9),
+    "wide.json": dict(dim=3 * 2**20, mlp_dim=2**40),
+    "wider.json": dict(dim=3 * 2**60),
+    "classes.json": dict(num_classes=2**40),
+    "grid.json": dict(image_size=[2**16, 2**16], patch_size=1, positions="sincos_2d"),
+}
+OPEN_EACH = """
+import json, resource, sys
+from pathlib import Path
+from vitbook.runs import open_weights, read_run
+for path in map(Path, sys.argv[1:]):
+    for opened in (open_weights, read_run):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        try:
+            opened(path)
+        except Exception as error:
+            grew = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            grew /= 2**20 if sys.platform == "darwin" else 2**10
+            print(json.dumps([path.name, type(error).__name__, str(error), grew]))
+"""
 
 
 @pytest.mark.skipif(os.name != "posix", reason="how much memory a process has held, POSIX alone tells")
-@pytest.mark.parametrize("name", bombs.BOMBS)
-def test_a_bomb_is_refused_by_name_and_does_not_burst(burst, name):
-    found = burst[name]
-    assert found["raised"] in ("ValueError", "Unfit"), found
-    assert name in found["message"] and "\n" not in found["message"]
-    assert found["grew"] < 60, found
+def test_a_bomb_is_refused_by_name_and_does_not_burst(tmp_path):
+    content = save({"a": torch.zeros(3)})
+    (tmp_path / "a.safetensors").write_bytes(content)
+    facts = dict(tensors="a.safetensors", sha256=hashlib.sha256(content).hexdigest(), mean=[0.5], std=[0.5])
+    for name, bomb in BOMBS.items():
+        document = facts | dict(class_names=list("0123456789"), model=SHAPE | bomb) if isinstance(bomb, dict) else None
+        (tmp_path / name).write_bytes(json.dumps(document).encode() if document else bomb)
+    command = [sys.executable, "-c", OPEN_EACH, *(str(tmp_path / name) for name in BOMBS)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [name for name, *_ in results] == [name for name in BOMBS for _ in range(2)], "each was refused"
+    for name, error, message, grew in results:
+        assert error == "ValueError" and name in message and grew < 60, (name, error, message, grew)
 
 
 # Damage
 
 
 def mutations(content: bytes, number: int, seed: int):
-    """The content cut short, flipped in a bit, with pieces changed, doubled, left out or put in."""
+    """The content cut short, flipped in a bit, with pieces changed, doubled, dropped or put in."""
     dice = random.Random(seed)
     for _ in range(number):
         changed, at = bytearray(content), dice.randrange(len(content))
@@ -168,31 +103,6 @@ def mutations(content: bytes, number: int, seed: int):
         yield bytes(changed)
 
 
-def weights_as(kind: str) -> bytes:
-    """Weights of timm's layout, as a file of this kind."""
-    state, buffer = {name: tensor.float() for name, tensor in foreign.timm().items()}, io.BytesIO()
-    if kind == "npz":
-        np.savez(buffer, **{name: tensor.numpy() for name, tensor in state.items()})
-    elif kind == "safetensors":
-        return save(state)
-    else:
-        torch.save(state, buffer, _use_new_zipfile_serialization=kind == "pth")
-    return buffer.getvalue()
-
-
-def head_of(content: bytes) -> bytes:
-    """The part in which the structure of the file is, and a few numbers."""
-    return content[:6000]
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    small = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 1 --affine 0 --no-progress".split()
-    assert main(["train", "--folder", str(folder), *small]) == 0
-    return folder
-
-
 def attempt(opened, path: Path) -> bool:
     """Whether a file was refused; with a ValueError or an OSError that names it, or not at all."""
     try:
@@ -204,22 +114,6 @@ def attempt(opened, path: Path) -> bool:
         assert path.stem in message or str(path.parent) in message, f"{error!r} names no file"
         return True
     return False
-
-
-MANY = pytest.mark.parametrize("number", [60, pytest.param(3000, marks=pytest.mark.slow)])
-
-
-@MANY
-@pytest.mark.parametrize("kind", ["npz", "safetensors", "pth", "bin"])
-def test_damaged_weights_are_refused_or_read(tmp_path, kind, number):
-    """Half of the changes are in the first part of the file, where its structure lies."""
-    content, path = weights_as(kind), tmp_path / f"weights.{kind}"
-    refused = 0
-    for part, rest in ((content, b""), (head_of(content), content[6000:])):
-        for changed in mutations(part, number // 2, seed=1):
-            path.write_bytes(changed + rest)
-            refused += attempt(lambda path: load_pretrained(path, num_heads=foreign.H), path)
-    assert refused > number / 4
 
 
 @MANY
@@ -245,53 +139,11 @@ def test_a_damaged_checkpoint_is_refused_or_read(tmp_path, trained, part, number
 
 
 @MANY
-def test_a_damaged_run_is_refused_or_has_all_its_types(tmp_path, trained, number):
+def test_a_damaged_run_is_refused_or_read(tmp_path, trained, number):
     path = tmp_path / "run.json"
     for changed in mutations((trained / "run.json").read_bytes(), number, seed=4):
         path.write_bytes(changed)
         attempt(read_run, path)
-
-
-@MANY
-def test_a_damaged_notebook_is_refused_or_read(tmp_path, number):
-    path = tmp_path / "mine.ipynb"
-    cells = [dict(cell_type="code", source=["check(", "'a.b', mine)"], outputs=[dict(text=["a.b: ", "right.\n"])])]
-    for changed in mutations(json.dumps(dict(cells=cells * 3, nbformat=4)).encode(), 3 * number, seed=5):
-        path.write_bytes(changed)
-        attempt(progress, path)
-
-
-@MANY
-@pytest.mark.parametrize("name", SMALL_SETS)
-def test_a_damaged_data_set_is_refused_or_read(tmp_path, name, number):
-    files = SMALL_SETS[name].published
-    for file, content in files.items():
-        (tmp_path / file).write_bytes(content)
-    for k, (file, content) in enumerate(files.items()):
-        for changed in mutations(content, number // (4 * len(files)) + 1, seed=k):
-            (tmp_path / file).write_bytes(changed)
-            try:
-                load_dataset(name, tmp_path)
-            except (ValueError, OSError) as error:
-                assert str(error), f"{error!r} says nothing"
-        (tmp_path / file).write_bytes(content)
-
-
-@MANY
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_picture_cut_short_or_changed_is_refused_or_read(kind, number):
-    pixels = np.random.RandomState(0).randint(0, 256, (24, 40, 3), dtype=np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, kind)
-    content = buffer.getvalue()
-    cut = (content[: len(content) * k // number] for k in range(number))
-    for changed in (*cut, *mutations(content, number, seed=6)):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                assert read_picture(changed, "it").mode == "RGB"
-        except ValueError as error:
-            assert str(error).startswith("it cannot be read as an image: ")
 
 
 # Wrong types
@@ -300,12 +152,15 @@ def test_a_picture_cut_short_or_changed_is_refused_or_read(kind, number):
 WRONG = [None, True, 0, -1, 2.5, 1e400, -1e400, float("nan"), 10**30, "x", "", "\0", [], {}, [1], ["8", 8], [[8], 8]]
 
 
+def kind(value) -> type:
+    return float if type(value) is int else type(value)
+
+
 @pytest.mark.parametrize("part", ["", "train", "vit"])
 def test_every_setting_of_a_wrong_type_is_refused_by_name(tmp_path, part):
     path = tmp_path / "run.json"
     whole = json.loads(json.dumps(asdict(Run()), default=str))
-    names = list(whole[part] if part else whole)
-    for name in names:
+    for name in list(whole[part] if part else whole):
         refused = 0
         for value in WRONG:
             document = json.loads(json.dumps(whole))
@@ -315,51 +170,18 @@ def test_every_setting_of_a_wrong_type_is_refused_by_name(tmp_path, part):
                 run = read_run(path)
             except ValueError as error:
                 refused += 1
-                message = str(error).lower()  # a whole "train" is a TrainConfig, patch_size a patch size
-                assert str(path) in str(error) and (name in message or name.replace("_", " ") in message)
+                assert str(path) in str(error) and (name in str(error) or name.replace("_", " ") in str(error))
             else:
-                assert all(conforms(value, kind) for value, kind in types_of(run)), f"{name} = {value!r}"
+                read = json.loads(json.dumps(asdict(run), default=str))
+                read, default = ((run[part] if part else run)[name] for run in (read, whole))
+                assert kind(read) == kind(default) or (default is None and isinstance(read, str))
         assert refused >= 8, f"{name} takes nearly anything"
 
 
-def types_of(run: Run):
-    """Each setting and the type that it should have."""
-    for settings in (run, run.train, run.vit):
-        for name, kind in get_type_hints(type(settings)).items():
-            value = getattr(settings, name)
-            yield (str(value) if isinstance(value, Path) else value), kind
-
-
-@pytest.mark.parametrize(
-    "text", ["[]", "3", '"run"', "null", "{}", '{"train": 3, "vit": {}}', '{"train": {}, "vit": 3}']
-)
+@pytest.mark.parametrize("text", ["[]", "3", "null", '{"train": 3, "vit": {}}', "{", "\x00"])
 def test_json_that_describes_no_run_is_a_line(tmp_path, capsys, text):
     path = tmp_path / "run.json"
     path.write_text(text)
     assert main(["train", "--config", str(path), "--no-progress"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("vitbook: ") and said.count("\n") == 1 and f"{path} describes no run" in said
-
-
-# A training that is resumed from a checkpoint of something else
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(step="x"), "does not hold what a training goes on from"),
-        (dict(step=10**6), "step 1000000 of"),
-        (dict(step=0), "step 0 of"),
-        (dict(seconds=None), "does not hold what a training goes on from"),
-        (dict(history=3), "does not hold what a training goes on from"),
-        (dict(config={}), "holds another training"),
-    ],
-)
-def test_a_training_does_not_go_on_from_what_is_no_training(tmp_path, monkeypatch, changes, message):
-    monkeypatch.setattr(engine, "time", engine.time)  # which `killed` replaces
-    killed.train(tmp_path)
-    path = tmp_path / "last.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(ValueError, match=message) as caught:
-        fit(killed.some_model(), killed.DATA, killed.CONFIG, tmp_path, resume=True, progress=False)
-    assert str(tmp_path) in str(caught.value)

@@ -100,7 +100,7 @@ class TrainConfig:
             least, below = _RANGES.get(name, (0, math.inf if kind is float else 2**31))
             if not all(least <= v < below for v in values):
                 finite = "finite, " if kind is float else ""
-                limit = f" and less than {below}" if below < 100 or max(values) > below else ""
+                limit = f" and less than {below}" if below < 100 or below <= max(values) < math.inf else ""
                 raise ValueError(f"{name} must be {finite}at least {least}{limit}, got {value}")
 
 
