@@ -1,10 +1,10 @@
 """Take one ingredient after another out of a recipe, train, and write down what it was worth.
 
-    python tools/record_ablation.py vitbook/assets/runs/ablation.json --data-dir FOLDER
+    python experiments/record_ablation.py vitbook/assets/runs/ablation.json --data-dir FOLDER
 
-Every training is the recipe `cifar10_quick`, shorter, with one setting changed; accuracy is that on validation
-pictures, which no training sees. The file holds one record a training, and is written anew after each. Several at a
-time are trained with `--workers`, each on one thread.
+Every run is the recipe `cifar10_quick`, shorter, with one setting changed; accuracy is that on validation images, which
+no run learns from. The file holds one record a run, and is written again after each. With `--workers`, several train at
+a time, each on one thread.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from vitbook.runs import Run, run_of
 from vitbook.runtime import device
 from vitbook.vit import VisionTransformer
 
-# what is changed: settings of the training, and of the model
+# what is changed: settings of training, and of the model
 CHANGES: dict[str, tuple[dict, dict]] = {
     "the whole recipe": ({}, {}),
     "plain patches, no stem": ({}, {"stem": ()}),
@@ -62,9 +62,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, help="the JSON to write")
     parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
-    parser.add_argument("--epochs", type=int, default=3, help="of each training")
+    parser.add_argument("--epochs", type=int, default=3, help="of each run")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=1, help="trainings at a time")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
     given = parser.parse_args(arguments)
     given.file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """Train a Vision Transformer and a small CNN on shares of a data set, on equal terms, and write down what came of it.
 
-    python tools/record_data_curve.py vitbook/assets/runs/data.json --data-dir FOLDER
+    python experiments/record_data_curve.py vitbook/assets/runs/data.json --data-dir FOLDER
 
-Every training takes the same number of steps, in batches of the same size, with the same augmentation: a share's
-pictures are repeated until there are as many as in all. The test pictures are looked at once, at the end of each. The
-file holds one record a training, and is written anew after each. As it is, on CIFAR-10, all eight trainings take about
-25 minutes on two cores; `--steps 20` tries in a minute whether all is there.
+Every run takes the same number of steps, in batches of the same size, with the same augmentation: a share's images are
+repeated until there are as many as in all. The test images are looked at once, at the end of each. The file holds one
+record a run, and is written again after each. As it is, on CIFAR-10, all eight runs take about 25 minutes on two cores;
+`--steps 20` tries in a minute whether all is there.
 """
 
 import argparse
@@ -42,7 +42,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"ViT": vit, "CNN": cnn}
 
 
 def recipe(data: Dataset, steps: int, batch_size: int, seed: int) -> tuple[TrainConfig, int]:
-    """How every model is trained, and how many training pictures make an epoch, so that there are exactly `steps`."""
+    """How every model is trained, and how many training images make an epoch, so that there are exactly `steps`."""
     epochs = max(1, round(steps * batch_size / len(data.train)))
     config = TrainConfig(
         epochs=epochs,
@@ -59,7 +59,7 @@ def recipe(data: Dataset, steps: int, batch_size: int, seed: int) -> tuple[Train
     return config, steps // epochs * batch_size
 
 
-def trainings(data: Dataset, shares: list[float], steps: int, batch_size: int, seed: int) -> Iterator[dict]:
+def runs(data: Dataset, shares: list[float], steps: int, batch_size: int, seed: int) -> Iterator[dict]:
     """One record after another: for each share, for each model."""
     config, length = recipe(data, steps, batch_size, seed)
     for share in shares:
@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("file", type=Path, help="the JSON to write")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
-    parser.add_argument("--steps", type=int, default=390, help="of each training")
+    parser.add_argument("--steps", type=int, default=390, help="of each run")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     parser.add_argument("--seed", type=int, default=0)
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> None:
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
     given.file.parent.mkdir(parents=True, exist_ok=True)
     done = []
-    for record in trainings(data, given.shares, given.steps, given.batch_size, given.seed):
+    for record in runs(data, given.shares, given.steps, given.batch_size, given.seed):
         done.append(record)
         write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
         print("{model} {share:.0%}: {test_accuracy:.1%} in {seconds:.0f} s".format(**record), flush=True)

@@ -1,6 +1,6 @@
-"""Test a finished training, once, and keep what it came to in the package: its log and, if asked for, its weights.
+"""Test a finished run, once, and keep what it came to in the package: its log and, if asked for, its weights.
 
-    python tools/record_run.py runs/cifar10_hour cifar10_hour --about "…" --weights cifar10
+    python experiments/record_run.py runs/cifar10_hour cifar10_hour --about "…" --weights cifar10
 
 The log and the test accuracy go to vitbook/assets/runs/NAME.json, the weights in float16 to
 vitbook/assets/weights/NAME.json and the safetensors beside it. The accuracy is that of the weights as they are kept.
@@ -22,7 +22,7 @@ ASSETS = Path(vitbook.__file__).parent / "assets"
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="of the training")
+    parser.add_argument("folder", type=Path, help="of the run")
     parser.add_argument("name", help="under which the log is kept")
     parser.add_argument("--about", required=True, help="what data, which machine: a sentence")
     parser.add_argument("--weights", help="name under which the weights are kept")

@@ -9,7 +9,7 @@ import torch
 from vitbook.data import digits
 
 
-def test_every_training_has_the_same_terms_and_its_own_result(tmp_path, capsys):
+def test_every_run_has_the_same_terms_and_its_own_result(tmp_path, capsys):
     file = tmp_path / "runs" / "data.json"
     tool.main([str(file), "--dataset", "digits", "--steps", "4", "--batch-size", "16", "--shares", "0.05", "1"])
     records = json.loads(file.read_text())
@@ -22,7 +22,7 @@ def test_every_training_has_the_same_terms_and_its_own_result(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-def test_what_is_done_is_kept_where_a_later_training_fails(tmp_path, monkeypatch):
+def test_what_is_done_is_kept_where_a_later_run_fails(tmp_path, monkeypatch):
     calls = []
 
     def build(*sizes, **named):
@@ -50,13 +50,13 @@ def test_steps_that_make_no_whole_epochs_are_refused():
 
 
 @pytest.mark.parametrize("name", tool.MODELS)
-def test_models_take_the_data_sets_pictures(name):
+def test_models_take_the_data_sets_images(name):
     model = tool.MODELS[name]((12, 8), 3, 7)
     assert model(torch.rand(2, 3, 12, 8)).shape == (2, 7)
 
 
 @pytest.mark.parametrize("share", [0.05, 0.999])
-def test_the_pictures_of_a_share_are_counted(share):
+def test_the_images_of_a_share_are_counted(share):
     data = digits()
-    record = next(tool.trainings(data, [share], 45, 32, 0))
+    record = next(tool.runs(data, [share], 45, 32, 0))
     assert record["pictures"] == len(data.with_share(share).train.images.flatten(1).unique(dim=0))

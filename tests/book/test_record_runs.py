@@ -1,21 +1,18 @@
-"""The scripts that record trainings: what they keep is what was trained, and it loads."""
+"""The scripts that record runs keep what was trained, it loads, and chapter 10 reports what was recorded."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+import notebooks
 import pytest
+import record_ablation
+import record_run
 import torch
 from small_sets import SMALL_SETS, unpack
 
 from vitbook import runs
 from vitbook.checkpoint import load_checkpoint
-
-TOOLS = Path(__file__).resolve().parents[2] / "tools"
-sys.path.insert(0, str(TOOLS))
-import record_ablation  # noqa: E402
-import record_run  # noqa: E402
 
 
 def test_a_run_is_tested_and_kept(tmp_path):
@@ -54,3 +51,15 @@ def test_an_ablation_changes_one_thing_at_a_time(tmp_path, capsys):
     assert [record["change"] for record in records] == some
     assert records[0]["config"]["crop"] > records[1]["config"]["crop"] == 0
     assert records[0]["train_loss"] != records[1]["train_loss"]
+
+
+def test_chapter_10_reports_of_cifar10_what_was_recorded():
+    chapter = notebooks.read(Path(__file__).parents[2] / "chapters" / "10_training.ipynb")
+    section = next(cell.source for cell in chapter.cells if "on CIFAR-10?" in cell.source)
+    names = ("data", "cifar10_quick", "cifar10_hour")
+    data, quick, hour = (json.loads(runs.RECORDED[name].read_text()) for name in names)
+    plain = max((record for record in data if record["model"] == "ViT"), key=lambda record: record["pictures"])
+    for record, digits in ((plain, 1), (quick, 2), (hour, 2)):
+        assert f"| {100 * record['test_accuracy']:.{digits}f} % |" in section
+    for record in (quick, hour):
+        assert f"| {record['config']['epochs']} epochs, " in section
