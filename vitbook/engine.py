@@ -150,21 +150,24 @@ def fit(
             engine.add_event_handler(every, training.save_within_epoch)
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.record_epoch)
         if progress and training.rank == 0:
-            bar = ProgressBar()
-            often = Events.ITERATION_COMPLETED(every=10)  # it draws each time
-            bar.attach(engine, output_transform=lambda _: training.headline, event_name=often)
+            bar, often = ProgressBar(), Events.ITERATION_COMPLETED(every=10)  # it draws each time
+            headline = ("train_loss", "validation_loss", "validation_accuracy")
+            latest = engine.state.metrics
+            bar.attach(
+                engine, event_name=often, output_transform=lambda _: {k: latest[k] for k in headline if k in latest}
+            )
             stack.callback(lambda: bar.pbar and bar.pbar.close())  # where it is interrupted
         if training.writes:
             board = stack.enter_context(_events_in(training.folder / "tensorboard", training.step + 1))
             steps = {"global_step_transform": lambda *_: training.step}
             board.attach_output_handler(engine, Events.EPOCH_COMPLETED, tag="epoch", metric_names="all", **steps)
             engine.add_event_handler(Events.EPOCH_COMPLETED, board.writer.flush)  # before the next checkpoint
-            engine.add_event_handler(Events.EPOCH_COMPLETED, training.write_log)
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.finish_epoch)
 
         stack.enter_context(keeping_modes(training.model))
         stack.callback(training.set_patch_dropout, 0.0)
-        stack.enter_context(_own_random_numbers(training.device))
+        cpu = training.device.type == "cpu"  # the caller's random numbers stay as they are
+        stack.enter_context(torch.random.fork_rng([] if cpu else [training.device], device_type=training.device.type))
         if not training.finished:
             engine.load_state_dict(
                 {"iteration": training.step, "epoch_length": training.epoch_steps, "max_epochs": config.epochs}
@@ -198,7 +201,13 @@ class Training:
         self.network = model if self.processes == 1 else DistributedDataParallel(model)
         if config.compile:
             self.network = torch.compile(self.network)
-        self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16())
+        has = has_bfloat16(self.device)
+        self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=config.bf16 and has)
+        if config.bf16 and not has and self.rank == 0:
+            lacks = (
+                f"this {self.device.type.upper()} has no bfloat16 of its own and would take many times as long over it"
+            )
+            warnings.warn(f"{lacks}: training in float32", stacklevel=3)
 
         self.step = 0  # steps taken
         self.seconds = 0.0  # of training so far
@@ -224,29 +233,15 @@ class Training:
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
         if not self.epoch_steps:
-            raise ValueError(
-                f"batch_size must be at most {len(self.data.train)}, the training images, got {config.batch_size}"
-            )
+            limit = f"at most {len(self.data.train)}, the training images"
+            raise ValueError(f"batch_size must be {limit}, got {config.batch_size}")
         if config.batch_size % shares:
             parts = f"{self.processes} processes × accumulate {config.accumulate}"
             raise ValueError(f"batch_size must be divisible by {parts}, got {config.batch_size}")
         if config.patience and self.data.validation is None:
             raise ValueError(f"patience {config.patience} needs validation images, got none")
         if config.patch_dropout and not self.embeddings:
-            raise ValueError(
-                f"patch_dropout {config.patch_dropout} needs a model with patches, got {type(model).__name__}"
-            )
-
-    def _bf16(self) -> bool:
-        """Whether to compute products in bfloat16; warns where the config asks for it and the device lacks it."""
-        has = has_bfloat16(self.device)
-        if self.config.bf16 and not has and self.rank == 0:
-            warnings.warn(
-                f"this {self.device.type.upper()} has no bfloat16 of its own and would take many times as long over "
-                "it: training in float32",
-                stacklevel=4,
-            )
-        return self.config.bf16 and has
+            raise ValueError(f"patch_dropout needs a model with patches, got {type(model).__name__}")
 
     # One step
 
@@ -346,7 +341,7 @@ class Training:
             "seconds": self.seconds,
         }
         self.history.append(record)
-        engine.state.metrics = record
+        engine.state.metrics.update(record)
 
     def validate(self) -> dict[str, float]:
         """Loss and accuracy on the validation images, if there are any, which the processes share among them."""
@@ -364,21 +359,12 @@ class Training:
         loss, accuracy, _ = (sums / sums[2]).tolist()
         return {"validation_loss": loss, "validation_accuracy": accuracy}
 
-    @property
-    def headline(self) -> dict[str, float]:
-        """What the bar shows of the latest record."""
-        record = self.history[-1] if self.history else {}
-        shown = ("train_loss", "validation_loss", "validation_accuracy")
-        return {name.replace("_", " "): record[name] for name in shown if name in record}
-
-    def write_log(self) -> None:
-        """The whole history as JSON lines, which leaves no line of what a killed run did after its last checkpoint."""
-        lines = "".join(json.dumps(record) + "\n" for record in self.history)
-        write_whole(self.folder / "log.jsonl", lines.encode())
-
     def finish_epoch(self, engine: Engine) -> None:
-        """Keep the weights if they are the best, save, and stop where all is done."""
+        """Log, keep the weights if they are the best, save, and stop where all is done."""
         record = self.history[-1]
+        if self.writes:  # the whole history: no line is left of what a killed run did after its last checkpoint
+            lines = "".join(json.dumps(record) + "\n" for record in self.history)
+            write_whole(self.folder / "log.jsonl", lines.encode())
         if "validation_accuracy" in record:
             better = record["validation_accuracy"] > self.best.get("validation_accuracy", -1)
         else:
@@ -499,11 +485,6 @@ def _events_in(folder: Path, purge_step: int) -> Iterator[TensorboardLogger]:
         if error.errno is not None:
             error.filename = os.fsdecode(error.filename or folder)
         raise
-
-
-def _own_random_numbers(device: torch.device):
-    """A context after which the caller's random numbers are as they were."""
-    return torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type)
 
 
 def _seed_generators(device: torch.device, seed: int) -> None:

@@ -27,7 +27,6 @@ from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
 RECORDED = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "runs").glob("*.json"))}
 SPLITS = ("train", "validation", "test")
-MOST_WEIGHTS = 10**11  # of a model that is built; the largest named one has 6 · 10⁸
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what it tells each process that it starts; others set some of them
 _NOT_IN_WEIGHTS = ("num_classes", "dropout", "attention_dropout", "drop_path")  # what weights do not settle
 
@@ -106,7 +105,6 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
     processes, each calls this. Errors are those of `load_dataset` and `fit`, and ValueError for a folder among the
     images, where every later run would take it for a class.
     """
-    _check_size(run.vit)
     images = _image_folder(run)
     if images and run.place.resolve().is_relative_to(images.resolve()):
         raise ValueError(f"folder must be outside the images in {images}, got {run.place}")
@@ -128,15 +126,6 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
                 write_run(run)
             on = idist.device() if torch.cuda.is_available() else torch.device("cpu")  # one GPU each, or the CPU
             return fit(model.to(on), data, run.train, run.place, resume, progress)
-
-
-def _check_size(vit: ViTConfig) -> None:
-    """Raise ValueError for a model that no machine holds, before one begins to build it."""
-    (height, width), dim, patch = vit.image_size, vit.dim, vit.patch_size**2
-    weights = vit.depth * (4 * dim**2 + 2 * dim * vit.mlp_dim) + 9 * max(vit.stem, default=0) ** 2
-    weights += dim * (vit.channels * patch + height * width // patch)
-    if weights > MOST_WEIGHTS:
-        raise ValueError(f"the model must have at most {MOST_WEIGHTS:.0e} weights, got about {weights:.0e}")
 
 
 def _begin_with(init: str, model: VisionTransformer) -> tuple[Tensor, Tensor]:
