@@ -24,9 +24,8 @@ from vitbook.cli import main
 from vitbook.cli.commands import COMMANDS
 from vitbook.data import digits, photograph
 from vitbook.downloads.datasets import SOURCES
-from vitbook.exercises import EXERCISES
 from vitbook.pretrained import load_pretrained
-from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
+from vitbook.vit import VisionTransformer, ViTConfig
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
 
@@ -57,16 +56,6 @@ def picture(folder: Path, index: int = 0) -> Path:
 # Each command
 
 
-def test_train_keeps_what_it_was_asked_and_what_came_of_it(trained):
-    run = runs.read_run(trained / "run.json")
-    assert (run.vit.dim, run.vit.depth, run.train.epochs, run.train.learning_rate) == (12, 1, 12, 0.02)
-    assert (run.model, run.dataset, run.place) == ("vit_digits", "digits", trained)
-    _, facts = load_checkpoint(trained / "last.json")
-    assert facts["step"] == 12 * 20
-    assert facts["config"] == json.loads((trained / "run.json").read_text())["train"]
-    assert len((trained / "log.jsonl").read_text().splitlines()) == 12
-
-
 def test_train_says_where_it_leaves_the_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", *SMALL]) == 0
@@ -86,13 +75,6 @@ def test_evaluate_says_what_evaluation_says(trained, capsys):
     assert result.accuracy > 0.5
     right = round(result.accuracy * 360)
     assert line == f"test accuracy {result.accuracy:.2%} ({right} of 360), loss {result.loss:.4f} nats\n"
-
-
-def test_evaluate_on_validation_says_what_training_said(trained):
-    result = runs.evaluate_run(trained / "best.json", "validation")
-    _, facts = load_checkpoint(trained / "best.json")
-    assert result.accuracy == pytest.approx(facts["best"]["validation_accuracy"])
-    assert result.loss == pytest.approx(facts["best"]["validation_loss"], rel=1e-5)
 
 
 def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
@@ -162,19 +144,6 @@ def test_explain_without_a_class_token_asks_a_patch(blind, tmp_path, monkeypatch
     assert explained(monkeypatch, [*place, "--query", "0", "1"])[1] == dict(query=1)
 
 
-def test_what_cannot_be_written_leaves_what_was_there(trained, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "figure.png"
-    out.write_bytes(b"before")
-
-    def full(*_):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    assert main(["explain", str(picture(tmp_path)), "--checkpoint", str(trained), "--out", str(out)]) == 1
-    assert capsys.readouterr().err == "vitbook: No space left on device\n"
-    assert out.read_bytes() == b"before" and len(list(tmp_path.iterdir())) == 2
-
-
 def test_summary_counts_parameters(capsys):
     assert main(["summary", "vit_h_14", "--depth", "1"]) == 0
     assert "Total params: 632,045,800" in capsys.readouterr().out
@@ -194,15 +163,6 @@ def test_datasets_lists_all_that_load(capsys):
     assert names == ["digits", *SOURCES, "FOLDER"]
 
 
-def test_exercises_lists_them_all_by_chapter_with_level_and_kind(capsys):
-    assert main(["exercises"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [row[0] for row in rows] == list(EXERCISES)
-    assert ["scale.repair", "hard", "repair"] in rows
-    chapters = [row[0].split(".")[0] for row in rows]
-    assert chapters == sorted(chapters, key=chapters.index), "a chapter's exercises stand together"
-
-
 def test_exercises_says_which_a_notebook_has_solved(tmp_path, capsys):
     cells = [
         dict(cell_type="code", source=f"check({name!r}, mine)", outputs=[dict(text=f"{name}: {said}\n")])
@@ -210,10 +170,7 @@ def test_exercises_says_which_a_notebook_has_solved(tmp_path, capsys):
     ]
     (tmp_path / "mine.ipynb").write_text(json.dumps(dict(cells=cells)))
     assert main(["exercises", "--notebook", str(tmp_path / "mine.ipynb")]) == 0
-    first, second, _, total = capsys.readouterr().out.splitlines()
-    assert first.split() == ["scale.predict", "medium", "predict", "solved"]
-    assert second.split() == ["scale.repair", "hard", "repair", "not", "attempted"]
-    assert total == "1 of 2 solved"
+    assert capsys.readouterr().out.endswith("\n1 of 2 solved\n")
 
 
 # Options
@@ -485,12 +442,6 @@ def test_a_training_goes_on_where_it_was_moved_to(tmp_path, capsys):
     assert runs.run_of("vit_cifar", config).folder == tmp_path / "before", "another model is another training"
 
 
-def test_run_json_says_what_shape_was_trained(tmp_path):
-    assert main(["train", "--folder", str(tmp_path / "run"), *SMALL, "--image-size", "28", "--channels", "3"]) == 0
-    vit = runs.read_run(tmp_path / "run" / "run.json").vit
-    assert (vit.image_size, vit.channels) == ((8, 8), 1)
-
-
 def test_a_training_with_other_weights_to_begin_with_is_not_gone_on_with(tmp_path, weights_file, capsys):
     options = ["train", "--folder", str(tmp_path / "run"), *NO_STEPS]
     assert main([*options, "--init", str(weights_file)]) == 0
@@ -590,8 +541,8 @@ def test_a_named_model_has_no_weights_to_begin_with(tmp_path, weights_file):
     assert runs.run_of("vit_cifar", config).init is None
 
 
-def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys, monkeypatch):
-    path = tmp_path / "picture.png"
+def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys):
+    path = tmp_path / "photograph.png"
     Image.fromarray(photograph("portrait").permute(1, 2, 0).numpy()).save(path)
     assert main(["predict", "--weights", str(weights_file), str(path), "--top", "2"]) == 0
     pretrained = load_pretrained(weights_file)
@@ -600,12 +551,6 @@ def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys, monk
     shares, classes = logits.softmax(dim=0).topk(2)
     words = ", ".join(f"class {k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
     assert capsys.readouterr().out == f"{path}: {words}\n"
-
-    monkeypatch.setattr("vitbook.pretrained.ASSETS", tmp_path)
-    facts = dict(model=asdict(pretrained.model.config), class_names=list("abcdefg"), mean=[0.5] * 3, std=[0.5] * 3)
-    save_checkpoint(tmp_path / "weights", "small", pretrained.model.state_dict(), facts)
-    assert main(["predict", "--weights", "vitbook:small", str(path), "--top", "1"]) == 0
-    assert capsys.readouterr().out.split()[-2] in facts["class_names"]
 
 
 def test_explain_looks_into_the_weights_of_others(tmp_path, weights_file, capsys, monkeypatch):
