@@ -140,13 +140,13 @@ def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
 
 
 def test_a_clip_norm_of_0_leaves_gradients_as_they_are():
-    (_, whole), (_, other) = trained(clip_norm=math.inf), trained(clip_norm=0)
+    (_, whole), (_, other) = trained(clip_norm=math.inf), trained(clip_norm=0.0)
     assert torch.equal(whole[0].weight, other[0].weight)
 
 
 def test_a_clip_norm_below_0_is_named():
-    with pytest.raises(ValueError, match="clip_norm must be at least 0, got -1"):
-        trained(clip_norm=-1)
+    with pytest.raises(ValueError, match="clip_norm must be at least 0, got -1.0"):
+        trained(clip_norm=-1.0)
 
 
 def test_an_epoch_trains_in_training_mode():

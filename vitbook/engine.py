@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vitbook._support.files import alone_in, remove_parts, write_whole
+from vitbook._support.json_config import is_of_type
 from vitbook.augment import cutmix, mixup, rand_augment, random_affine, random_crop, random_erasing, random_flip
 from vitbook.checkpoint import (
     difference,
@@ -89,18 +90,14 @@ class TrainConfig:
         if isinstance(self.betas, list):
             object.__setattr__(self, "betas", tuple(self.betas))  # JSON has only lists
         for field in fields(self):
-            name, value, kind, values = field.name, getattr(self, field.name), field.type, (getattr(self, field.name),)
-            words = f"of type {getattr(kind, '__name__', kind)}"
-            if name == "betas":
-                kind, words, values = float, "two numbers", value if isinstance(value, tuple) else ()
-            types = (float, int) if kind is float else kind
-            right = [isinstance(v, types) and isinstance(v, bool) == (kind is bool) for v in values]
-            if not all(right) or len(right) != (2 if name == "betas" else 1):
-                raise ValueError(f"{name} must be {words}, got {value!r}")
+            name, kind, value = field.name, field.type, getattr(self, field.name)
+            if not is_of_type(kind, value):
+                raise ValueError(f"{name} must be of type {kind if name == 'betas' else kind.__name__}, got {value!r}")
+            numbers = value if name == "betas" else (value,)
             least, below = _RANGES.get(name, (0, math.inf if kind is float else 2**31))
-            if not all(least <= v < below for v in values):
-                finite = "finite, " if kind is float else ""
-                limit = f" and less than {below}" if below < 100 or below <= max(values) < math.inf else ""
+            if not all(least <= number < below for number in numbers):
+                finite = "" if kind is int else "finite, "
+                limit = f" and less than {below}" if below < 100 or below <= max(numbers) < math.inf else ""
                 raise ValueError(f"{name} must be {finite}at least {least}{limit}, got {value}")
 
 

@@ -87,7 +87,7 @@ class Evaluation:
     """What a model says of some images, on the CPU."""
 
     logits: Float[Tensor, "N K"]
-    labels: Int[Tensor, "N"]
+    labels: Int[Tensor, " N"]
 
     @property
     def scores(self) -> Float[Tensor, "N K"]:
@@ -95,7 +95,7 @@ class Evaluation:
         return self.logits
 
     @property
-    def predictions(self) -> Int[Tensor, "N"]:
+    def predictions(self) -> Int[Tensor, " N"]:
         """The class with the highest logit, for each image."""
         return self.logits.argmax(dim=-1)
 

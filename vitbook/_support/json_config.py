@@ -19,3 +19,12 @@ def from_json(cls: type[Made], facts: Any) -> Made:
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"]) or cls.__name__
         raise ValueError(f"{name}: {first['msg']}, got {first['input']!r:.80}") from None
+
+
+def is_of_type(kind: Any, value: Any) -> bool:
+    """Whether a value is of a type such as tuple[float, float]; whole numbers count as floats, bools as no numbers."""
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+        return True
+    except ValidationError:
+        return False
