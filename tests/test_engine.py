@@ -25,7 +25,7 @@ from torch.testing import assert_close
 from vitbook import engine
 from vitbook.checkpoint import load_checkpoint
 from vitbook.cnn import SmallCNN
-from vitbook.data import Split, digits, normalise
+from vitbook.data import Split, digits, normalize
 from vitbook.engine import ORDER, TrainConfig, Training, average, batches, fit
 from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
 from vitbook.vit import VisionTransformer, create_vit
@@ -107,7 +107,7 @@ def test_it_takes_the_same_steps_as_the_bare_loop():
         order = torch.randperm(50, generator=torch.Generator().manual_seed(engine._one_seed(3, ORDER, epoch)))[
             :48
         ].split(16)
-        shown = [(normalise(data.train.images[i], data.mean, data.std), data.train.labels[i]) for i in order]
+        shown = [(normalize(data.train.images[i], data.mean, data.std), data.train.labels[i]) for i in order]
         train_epoch(bare, shown, optimizer, schedule, label_smoothing=0.1)
     ours = some_model()
     history = fit(ours, data, config, progress=False)

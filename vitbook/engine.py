@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitbook._support.files import alone_in, remove_parts, write_whole
 from vitbook._support.json_config import is_of_type
-from vitbook.augment import cutmix, mixup, rand_augment, random_affine, random_crop, random_erasing, random_flip
+from vitbook.augment import augmented
 from vitbook.checkpoint import (
     difference,
     load_checkpoint,
@@ -37,7 +37,7 @@ from vitbook.checkpoint import (
     save_checkpoint,
     state_tensors,
 )
-from vitbook.data import Dataset, Split, normalise
+from vitbook.data import Dataset, Split, normalize
 from vitbook.runtime import has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
 
@@ -447,7 +447,7 @@ class Training:
 def batches(split: Split, mean: Tensor, std: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """A split's images, normalized on the device of mean and std, and labels: (B, C, H, W) and (B,)."""
     for images, labels in zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True):
-        yield normalise(images.to(mean.device), mean, std), labels.to(mean.device)
+        yield normalize(images.to(mean.device), mean, std), labels.to(mean.device)
 
 
 def fingerprint(split: Split | None) -> str | None:
@@ -497,22 +497,3 @@ def _seed_generators(device: torch.device, seed: int) -> None:
 def _one_seed(*numbers: int) -> int:
     """One seed from several numbers; others give another."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]) >> 1
-
-
-def augmented(images, labels, config, mean, std, num_classes):
-    if config.randaugment_ops:
-        images = rand_augment(images, config.randaugment_ops, config.randaugment_magnitude)
-    images = normalise(images, mean, std)
-    if config.affine:
-        images = random_affine(images, 10 * config.affine, 0.08 * config.affine, 0.1 * config.affine)
-    if config.crop:
-        images = random_crop(images, config.crop)
-    if config.flip:
-        images = random_flip(images)
-    if config.erasing:
-        images = random_erasing(images, config.erasing)
-    mixes = [(mix, alpha) for mix, alpha in ((mixup, config.mixup), (cutmix, config.cutmix)) if alpha]
-    if mixes:
-        mix, alpha = mixes[int(torch.randint(len(mixes), ()))]
-        return mix(images, F.one_hot(labels, num_classes).float(), alpha)
-    return images, labels
