@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vitbook._support.files import alone_in, read_whole, refuse_pipes, write_whole
-from vitbook._support.images import decode_image
+from vitbook._support.images import read_image
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
 from vitbook.checkpoint import load_checkpoint
@@ -222,7 +222,7 @@ def predict_images(source: Path | str, images: list[Path], top: int = 3) -> list
     if not weights.model.config.num_classes:
         raise ValueError(f"the weights {source} have no head, and so name no classes")
     for path in images:
-        pixels = weights.preprocessing(decode_image(read_whole(path), str(path))).to(device())
+        pixels = weights.preprocessing(read_image(path)).to(device())
         probabilities = weights.model(pixels)[0].softmax(dim=0)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         names = [weights.class_names[k] if weights.class_names else f"class {k}" for k in classes.tolist()]

@@ -304,7 +304,7 @@ HUGE = str(10**23)
         ("evaluate {broken}", 1, "{broken} must be the JSON of a checkpoint"),
         ("evaluate {fifo}", 1, "{fifo} must be a file, got a pipe"),
         ("evaluate {trained} --split all", 1, "unknown split 'all'"),
-        ("evaluate {trained}/last.json", 1, "unexpected model.embedding"),
+        ("evaluate {trained}/last.json", 1, "do not fit the model"),
         ("predict", 2, "vitbook: predict needs an image file"),
         ("predict {broken} --checkpoint {trained}", 1, "{broken}"),
         ("predict {own}/none.png --checkpoint {trained}", 1, "No such file or directory"),
