@@ -123,13 +123,13 @@ class Explain:
 
     def __call__(self) -> None:
         from vitbook import runs
-        from vitbook.explorer import explanation
+        from vitbook.explorer import explain_file
 
         weights = runs.open_weights(self.weights or self.checkpoint)
-        seen = explanation.explain_picture(weights, self.image, self.layer, self.head, self.query, self.size)
-        explanation.write_explanation(seen, self.out)
+        seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
+        explain_file.write_figure(seen, self.out)
         if self.html:
-            explanation.write_explorer(weights, seen, self.html)
+            explain_file.write_page(weights, seen.image, self.html)
         if seen.resized:
             print(seen.resized)
         if seen.guess:
