@@ -72,5 +72,5 @@ def test_wrong_imports_are_found(module: str, source: str) -> None:
 
 
 def test_what_a_reader_knows_may_be_imported() -> None:
-    assert complaints("multihead", "from vitbook.attention import attention\nimport vitbook._support.names") == []
+    assert complaints("multihead", "from vitbook.attention import attention\nimport vitbook._support.validation") == []
     assert complaints("cli", "from vitbook.vit import create_vit\nfrom vitbook.exercises import check") == []
