@@ -19,7 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from vitbook._support.images import FORMATS, center_crop, decode_image, read_image, to_tensor
 from vitbook._support.moved import moved
-from vitbook._support.validation import check_sizes, unknown
+from vitbook._support.names import unknown
+from vitbook._support.validation import check_sizes
 from vitbook.downloads.datasets import CIFAR10_CLASSES, SOURCES
 
 Levels = UInt8[Tensor, "N C H W"]  # 0 to 255

@@ -7,6 +7,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitbook._support.names import unknown
 from vitbook._support.validation import (
     check_choice,
     check_grids,
@@ -15,7 +16,6 @@ from vitbook._support.validation import (
     check_shares,
     check_sizes,
     is_whole,
-    unknown,
 )
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
