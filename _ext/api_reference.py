@@ -236,7 +236,7 @@ def source_address(base: str, root: Path, domain: str, info: dict[str, str]) -> 
         for part in info["fullname"].split("."):
             found = getattr(found, part)
         found = inspect.unwrap(getattr(found, "fget", found))
-        path = Path(inspect.getsourcefile(found)).relative_to(root)
+        path = Path("vitbook") / Path(inspect.getsourcefile(found)).relative_to(root / "vitbook")
         lines, first = inspect.getsourcelines(found)
     except (KeyError, AttributeError, TypeError, ValueError, OSError):
         return None
