@@ -1,0 +1,28 @@
+"""The book's drawings, each a function that returns what a notebook shows: `drawings.vit(here="patches")`."""
+
+from vitbook.drawings.model import PLACES, vit
+from vitbook.drawings.steps import (
+    encoder_decoder,
+    heads,
+    match_and_blend,
+    norms,
+    patch_to_token,
+    queries_keys_values,
+    tiles,
+    two_tokens,
+)
+from vitbook.drawings.svg import Drawing
+
+__all__ = [
+    "PLACES",
+    "Drawing",
+    "encoder_decoder",
+    "heads",
+    "match_and_blend",
+    "norms",
+    "patch_to_token",
+    "queries_keys_values",
+    "tiles",
+    "two_tokens",
+    "vit",
+]

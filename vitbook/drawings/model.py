@@ -1,0 +1,151 @@
+"""The master drawing: the whole Vision Transformer, with the part lit that a chapter is about."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from vitbook.drawings.svg import Drawing, Point
+
+Lit = Callable[[str], AbstractContextManager]  # a context that mutes a part unless it is lit
+
+# What is lit, from the outside in: the last is where the pin stands.
+PLACES = {
+    "patches": ("patches",),
+    "embedding": ("embedding",),
+    "block": ("encoder", "block", "mlp", "attention"),
+    "mlp": ("encoder", "mlp"),
+    "attention": ("encoder", "attention", "qkv", "match", "merge"),
+    "match": ("encoder", "attention", "match"),
+    "qkv": ("encoder", "attention", "qkv"),
+    "heads": ("encoder", "attention", "merge"),
+    "head": ("head",),
+}
+NAMES = {
+    "patches": "the image and its patches",
+    "embedding": "the class token and the positions",
+    "block": "the encoder block",
+    "mlp": "the MLP inside the encoder block",
+    "attention": "attention inside the encoder block",
+    "match": "the match of queries with keys, and the softmax",
+    "qkv": "the step from tokens to queries, keys and values",
+    "heads": "the place where the heads are merged",
+    "head": "the classification head",
+}
+FRAMES = {  # x, y, width, height
+    "patches": (8, 24, 88, 104),
+    "embedding": (112, 24, 88, 104),
+    "block": (8, 152, 344, 92),
+    "mlp": (250, 162, 62, 44),
+    "attention": (8, 268, 344, 88),
+    "match": (130, 276, 142, 44),
+    "qkv": (16, 276, 106, 72),
+    "heads": (290, 308, 56, 44),
+    "head": (292, 28, 60, 64),
+}
+
+
+def vit(here: str | None = None) -> Drawing:
+    """The Vision Transformer in three rows: the model, one encoder block, attention.
+
+    here: what is lit, one of `PLACES`; all of it if None.
+    """
+    if here is not None and here not in PLACES:
+        raise ValueError(f"here must be None or one of {', '.join(PLACES)}, got {here!r}")
+    alt = (
+        "The Vision Transformer in three rows. First the model, left to right: a photograph cut into patches; a column "
+        "of tokens, the class token on top, each with its position; L encoder blocks; a head that answers. Below it, "
+        "one block: a line of tokens with two detours, through attention and through the MLP, each added back. Below "
+        "that, attention: tokens become queries, keys and values; queries meet keys; a softmax; heads are merged."
+    )
+    if here:
+        alt += f" You are here: {NAMES[here]}."
+    d = Drawing(364, "You are here: " + NAMES[here] if here else "The Vision Transformer", alt)
+
+    def lit(part: str):
+        return d.muted(here is not None and part not in PLACES[here])
+
+    _zoom(d, (208, 104), (276, 104), 152)
+    _zoom(d, (96, 200), (172, 200), 268)
+    for y, height in ((152, 92), (268, 88)):
+        d.box(8, y, 344, height, "muted", r=8)
+    _model(d, lit)
+    _block(d, lit)
+    _attention(d, lit)
+    if here:
+        x, y, w, h = FRAMES[here]
+        d.add("rect", x=x, y=y, width=w, height=h, rx=8, fill="none", stroke=d.color("ink"), stroke_width=2.5)
+        _pin(d, x + w - 12, y + 3)
+    return d
+
+
+def _zoom(d: Drawing, left: Point, right: Point, y: float) -> None:
+    """A wedge of light from a box to the frame below, which is its inside."""
+    corners = (left, right, (352, y), (8, y))
+    d.add("polygon", points=" ".join(f"{a:g},{b:g}" for a, b in corners), fill=d.color("muted"), fill_opacity=0.1)
+
+
+def _pin(d: Drawing, x: float, y: float) -> None:
+    drop = f"M{x} {y}c-3-6-7-8-7-13a7 7 0 0 1 14 0c0 5-4 7-7 13Z"
+    d.add("path", d=drop, fill=d.color("ink"), stroke=d.color("paper"), stroke_width=1.5)
+    d.add("circle", cx=x, cy=y - 13, r=2.5, fill=d.color("paper"))
+
+
+def _model(d: Drawing, lit: Lit) -> None:
+    with lit("patches"):
+        d.photo(16, 32, 72, 3)
+        d.text(52, 121, "patches")
+    with lit("embedding"):
+        d.line((90, 68), (114, 68), arrow=True)
+        for row in (0, 1, 2, 3, 5):
+            d.box(120, 32 + 12 * row, 16, 12, "position", r=2)
+            d.box(140, 32 + 12 * row, 52, 12, "token" if row else "class", r=2)
+        d.text(156, 89, "⋮")
+        d.text(156, 121, "tokens")
+    with lit("encoder"):
+        d.line((196, 68), (206, 68), arrow=True)
+        for shift in (8, 4, 0):
+            d.box(208 + shift, 32 + shift, 60, 72, "ink", "encoder\nblock" * (shift == 0))
+        d.text(242, 130, "$×L$")
+    with lit("head"):
+        d.line((278, 52), (296, 52), arrow=True, role="class")
+        d.box(298, 36, 48, 32, "ink", "head")
+        d.text(322, 85, "answer")
+
+
+def _block(d: Drawing, lit: Lit) -> None:
+    with lit("block"):
+        d.text(16, 168, "block", anchor="start")
+        d.line((20, 226), (344, 226), role="token", width=4, arrow=True)
+        for start, norm, box, end in ((32, 48, 96, 188), (204, 216, 256, 326)):
+            d.line((start, 226), (start, 184), (norm, 184), arrow=True)
+            d.box(norm, 170, 32, 28, "ink", "LN")
+            d.line((norm + 32, 184), (box, 184), arrow=True)
+            d.line((box + 44, 184), (end, 184), (end, 217), arrow=True)
+            d.plus(end, 226)
+    with lit("attention"):
+        d.box(96, 170, 76, 28, "ink", "attention")
+    with lit("mlp"):
+        d.box(258, 170, 46, 28, "ink", "MLP")
+
+
+def _attention(d: Drawing, lit: Lit) -> None:
+    with lit("attention"):
+        d.text(344, 287, "attention", anchor="end")
+    with lit("qkv"):
+        d.cells(26, 284, 4, 1, "token", 14)
+        for row, role in enumerate(("query", "key", "value")):
+            y = 288 + 24 * row
+            d.line((44, 312), (78, y), arrow=True, role=role)
+            d.box(80, y - 8, 20, 16, role, r=2)
+            d.text(110, y + 5, f"${'QKV'[row]}$", role)
+    with lit("match"):
+        d.line((118, 288), (136, 294), arrow=True, role="query")
+        d.line((118, 312), (136, 304), arrow=True, role="key")
+        d.box(138, 284, 44, 28, "ink", "$q·k$")
+        d.line((184, 298), (198, 298), arrow=True)
+        d.box(200, 284, 64, 28, "ink", "softmax")
+    with lit("merge"):
+        d.line((118, 336), (267, 336), arrow=True, role="value")
+        d.line((264, 298), (276, 298), (276, 326), arrow=True)
+        d.box(268, 328, 16, 16, "ink", "×", r=8)
+        d.line((284, 336), (296, 336), arrow=True, role="value")
+        d.box(298, 316, 40, 28, "ink", "heads")

@@ -1,0 +1,296 @@
+"""The drawings of single steps, in the order of the chapters."""
+
+import math
+
+from vitbook.drawings.svg import Drawing, Point
+
+QKV = ("query", "key", "value")
+
+
+def match_and_blend() -> Drawing:
+    """Chapter 1: a query meets three keys on the left; on the right the weights blend three values."""
+    d = Drawing(
+        312,
+        "Queries, keys and values as points and arrows",
+        "Left, arrows from one origin: a query, and three keys. The first key points almost the query's way, the "
+        "second less so, the third the other way. Below, three bars: the weights 0.68, 0.29 and 0.03. Right, three "
+        "values as points of a triangle; the output lies inside it, near the first value.",
+    )
+    query, keys = (1.2, 0.8), ((1.5, 0.5), (0.2, 1.4), (-1.0, 0.3))
+    values = ((1.5, 1.3), (-0.9, 1.0), (0.5, -0.3))
+    scores = [query[0] * a + query[1] * b for a, b in keys]
+    weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
+    output = tuple(sum(w * v[i] for w, v in zip(weights, values)) for i in (0, 1))
+
+    def left(p: Point) -> Point:
+        return 80 + 52 * p[0], 128 - 52 * p[1]
+
+    def right(p: Point) -> Point:
+        return 256 + 52 * p[0], 128 - 52 * p[1]
+
+    d.text(88, 24, "match", font_weight="600")
+    d.text(272, 24, "blend", font_weight="600")
+    d.box(8, 36, 160, 132, "muted", r=8)
+    d.box(192, 36, 160, 132, "muted", r=8)
+    offsets = ((6, 16), (16, 4), (-6, -10))
+    for n, key in enumerate(keys):
+        d.line(left((0, 0)), left(key), role="key", width=2, arrow=True)
+        x, y = left(key)
+        d.text(x + offsets[n][0], y + offsets[n][1], f"$k_{n + 1}$", "key")
+    d.line(left((0, 0)), left(query), role="query", width=3.5, arrow=True)
+    d.text(left(query)[0] + 8, left(query)[1] - 5, "$q$", "query", size=15)
+    d.dot(*left((0, 0)), "ink", 3)
+
+    for n, (weight, value) in enumerate(zip(weights, values)):
+        d.line(right(value), right(output), role="value", width=max(1, 7 * weight))
+        x, y = right(value)
+        d.box(x - 6, y - 6, 12, 12, "value", r=2)
+        d.text(x + (-15, 0, 17)[n], y + (-4, -11, 5)[n], f"$v_{n + 1}$", "value")
+    x, y = right(output)
+    d.dot(x, y, "ink", 6)
+    d.text(x - 2, y + 20, "output")
+
+    d.text(8, 196, "score", anchor="start")
+    d.text(88, 196, "weight", anchor="start")
+    for n, (score, weight) in enumerate(zip(scores, weights)):
+        y = 216 + 32 * n
+        d.text(8, y + 4, f"$q·k_{n + 1}={score:.2f}$".replace("-", "−"), anchor="start")
+        d.box(88, y - 8, max(2.0, 160 * weight), 16, "ink", r=2)
+        d.text(96 + 160 * weight, y + 4, f"{weight:.2f}", anchor="start")
+        d.line((140 + 160 * weight, y), (310, y), role="muted", dashed=True)
+        d.box(316, y - 8, 16, 16, "value", r=2)
+        d.text(346, y + 4, f"$v_{n + 1}$", "value")
+    return d
+
+
+def queries_keys_values() -> Drawing:
+    """Chapter 3: one sequence of tokens becomes queries, keys and values."""
+    d = Drawing(
+        256,
+        "From tokens to queries, keys and values",
+        "Left, a table of four rows and six columns: the tokens X. Three arrows fan out of it, through the matrices "
+        "W Q, W K and W V, to three tables of four rows and three columns: Q, K and V. One row is outlined in all "
+        "four: each token becomes one query, one key and one value.",
+    )
+    d.cells(12, 96, 4, 6, "token", 16)
+    d.text(60, 86, "$X$", "token", size=16)
+    d.text(60, 180, "$T×D$")
+    for n, role in enumerate(QKV):
+        y = 16 + 80 * n
+        d.line((112, 128), (168, y + 32), (224, y + 32), role=role, width=2.5, arrow=True)
+        d.text(194, y + 24, f"$W_{'QKV'[n]}$", role, size=15)
+        d.cells(232, y, 4, 3, role, 16)
+        d.text(296, y + 30, f"${'QKV'[n]}$", role, size=18)
+        d.text(286, y + 48, "$T×d$", anchor="start")
+        _outline(d, 232, y + 16, 48, 16)
+    _outline(d, 12, 112, 96, 16)
+    return d
+
+
+def heads() -> Drawing:
+    """Chapter 4: split into heads, attend in each, merge, and mix with W_O."""
+    d = Drawing(
+        424,
+        "Three heads, from split to merge",
+        "From top to bottom. Wide bars of queries, keys and values, B by T by D, are cut into three equal pieces. Each "
+        "of three heads takes its own piece of the three, computes its own table of weights, and gives its own output. "
+        "The three outputs are joined to one wide bar, and W O mixes it into tokens, again B by T by D.",
+    )
+    for n, role in enumerate(QKV):
+        y = 16 + 24 * n
+        d.text(20, y + 13, f"${'QKV'[n]}$", role, size=15)
+        for head in range(3):
+            d.box(36 + 80 * head, y, 80, 16, role, r=2)
+    d.text(288, 40, "$(B, T, D)$", anchor="start")
+    d.text(288, 60, "$D=hD_h$", anchor="start")
+    for head in range(3):
+        x, middle = 20 + 92 * head, 56 + 92 * head
+        d.line((76 + 80 * head, 84), (middle, 112), arrow=True)
+        d.box(x, 116, 76, 160, "muted", r=8)
+        d.text(middle, 134, f"head {head + 1}")
+        for n, role in enumerate(QKV):
+            d.box(x + 10 + 20 * n, 146, 16, 24, role, r=2)
+        d.line((middle, 174), (middle, 190), arrow=True)
+        for i in range(4):
+            for j in range(4):
+                weight = (0.9 if i == j else 0.1, 0.9 if j == 0 else 0.1, 0.25 + 0.5 * ((i + j) % 2))[head]
+                cell = dict(x=middle - 20 + 10 * j, y=194 + 10 * i, width=10, height=10)
+                d.add("rect", **cell, fill=d.color("ink"), fill_opacity=weight, stroke=d.color("ink"), stroke_width=0.5)
+        d.line((middle, 238), (middle, 250), arrow=True)
+        d.box(x + 14, 254, 48, 14, "value", r=2)
+        d.line((middle, 280), (76 + 80 * head, 306), arrow=True)
+        d.box(36 + 80 * head, 310, 80, 16, "value", r=2)
+    d.text(304, 158, "split", anchor="start")
+    d.text(304, 218, "weights", anchor="start")
+    d.text(304, 323, "merge", anchor="start")
+    d.line((156, 330), (156, 366), width=2.5, arrow=True)
+    d.text(168, 354, "$W_O$", anchor="start", size=15)
+    d.box(36, 370, 240, 16, "token", r=2)
+    d.text(288, 383, "$(B, T, D)$", anchor="start")
+    d.text(156, 408, "tokens")
+    return d
+
+
+def patch_to_token() -> Drawing:
+    """Chapter 6: a patch is read off as a row of numbers and projected to a token."""
+    d = Drawing(
+        304,
+        "From a patch to a token",
+        "Top left, a photograph of a bird, cut into four by four patches, one of them outlined. Right, that patch "
+        "enlarged: P by P pixels in C channels. Below, its pixels in one long row of P squared times C numbers. The "
+        "matrix E makes of the row a token: D numbers.",
+    )
+    d.photo(16, 16, 112, 4)
+    _outline(d, 44, 44, 28, 28)
+    d.line((72, 44), (200, 16), role="muted")
+    d.line((72, 72), (200, 112), role="muted")
+    shades = [0.15, 0.2, 0.3, 0.45, 0.2, 0.35, 0.6, 0.75, 0.35, 0.6, 0.8, 0.85, 0.5, 0.75, 0.85, 0.9]
+    for n, shade in enumerate(shades):
+        for x, y, side in ((200 + 24 * (n % 4), 16 + 24 * (n // 4), 24), (20 + 20 * n, 168, 20)):
+            d.box(x, y, side, side, "paper", r=0)
+            square = dict(x=x, y=y, width=side, height=side, fill_opacity=shade, stroke_width=1)
+            d.add("rect", **square, fill=d.color("token"), stroke=d.color("token"))
+    _outline(d, 200, 16, 96, 96)
+    d.text(304, 60, "$P×P$", anchor="start")
+    d.text(304, 78, "pixels", anchor="start")
+    d.line((248, 116), (248, 162), arrow=True)
+    d.text(258, 140, "row by row", anchor="start")
+    d.text(20, 206, "$P^2C$ numbers", anchor="start")
+    d.line((180, 194), (180, 244), width=2.5, arrow=True)
+    d.text(192, 226, "$E$", anchor="start", size=16)
+    d.cells(100, 250, 1, 8, "token", 20)
+    d.text(180, 290, "one token, $D$ numbers")
+    return d
+
+
+def norms() -> Drawing:
+    """Chapter 8: the block as a residual stream from bottom to top, pre-norm and post-norm."""
+    d = Drawing(
+        408,
+        "Pre-norm and post-norm",
+        "Two blocks side by side, each a thick line from bottom to top with two detours. Left, pre-norm: LayerNorm "
+        "stands on each detour, before attention and before the MLP, and the thick line runs through untouched. "
+        "Right, post-norm: the detours hold attention and the MLP alone, and a LayerNorm sits on the line after each sum.",
+    )
+    for x, name, when in ((44, "pre-norm", "ViT, 2021"), (224, "post-norm", "Transformer, 2017")):
+        d.text(x + 48, 24, name, font_weight="600")
+        d.text(x + 48, 42, when, "muted")
+        pre = name == "pre-norm"
+        d.line((x, 388), (x, 60), role="token", width=4, arrow=True)
+        for bottom, part in ((360, "attention"), (212, "MLP")):
+            top = bottom - (104 if pre else 80)
+            d.line((x, bottom), (x + 68, bottom), (x + 68, bottom - 18), arrow=True)
+            if pre:
+                d.box(x + 28, bottom - 48, 80, 28, "position", "LayerNorm")
+                d.line((x + 68, bottom - 48), (x + 68, bottom - 58), arrow=True)
+            y = bottom - (88 if pre else 48)
+            d.box(x + 28, y, 80, 28, "ink", part)
+            d.line((x + 68, y), (x + 68, top), (x + 10, top), arrow=True)
+            d.plus(x, top)
+            if not pre:
+                d.box(x - 40, top - 44, 80, 28, "position", "LayerNorm")
+        d.text(x + 14, 392, "$z_{ℓ−1}$", anchor="start", size=15)
+        d.text(x + 14, 70, "$z_ℓ$", anchor="start", size=15)
+    return d
+
+
+def encoder_decoder() -> Drawing:
+    """Chapter 5: the Transformer of 2017."""
+    d = Drawing(
+        416,
+        "The Transformer of 2017",
+        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens pass self-attention and an "
+        "MLP, N times. Right, the decoder: the target's tokens so far pass masked self-attention, then cross-attention, "
+        "then an MLP, N times, and a linear layer names the next token. An arrow leads from the encoder's top to the "
+        "decoder's cross-attention: it carries keys and values; the queries are the decoder's.",
+    )
+    for x, name in ((16, "encoder"), (200, "decoder")):
+        d.text(x + 72, 24, name, font_weight="600")
+        d.box(x, 72, 144, 284, "muted", r=8)
+        d.text(x + 12, 92, "$×N$", anchor="start")
+    for x, boxes in (
+        (48, ((300, "self-attention"), (212, "MLP"))),
+        (232, ((300, "masked\nself-attention"), (212, "cross-attention"), (124, "MLP"))),
+    ):
+        d.line((x + 40, 384), (x + 40, 42 if x > 100 else 186), role="token", width=4, arrow=True)
+        for y, words in boxes:
+            d.box(x - 12, y, 104, 36, "ink", words)
+    d.line((88, 210), (88, 150), (172, 150), (172, 230), (216, 230), role="key", width=2.5, arrow=True)
+    d.text(124, 142, "$K, V$", "key", size=15)
+    d.text(290, 274, "$Q$", "query", size=15, anchor="start")
+    d.text(88, 402, "source")
+    d.text(272, 402, "target so far")
+    d.box(224, 44, 96, 20, "ink", "linear")
+    return d
+
+
+def two_tokens() -> Drawing:
+    """Chapter 17: DeiT's class token and distillation token, and what each is compared with."""
+    d = Drawing(
+        312,
+        "DeiT's two tokens",
+        "A row of tokens enters the encoder from below: a class token, a distillation token, and those of the patches. "
+        "Above the encoder only the first two go on, each to a head of its own. The class token's head is compared "
+        "with the true label, the distillation token's head with the teacher's answer.",
+    )
+    for x, head, against in ((20, "head", "true label"), (116, "head", "teacher's answer")):
+        d.text(x + 36, 28, against)
+        d.line((x + 36, 36), (x + 36, 66), dashed=True)
+        d.text(x + 44, 55, "loss", anchor="start")
+        d.box(x, 70, 72, 32, "ink", head)
+        d.line((x + 36, 144), (x + 36, 106), arrow=True, role="class", width=2.5)
+        d.line((x + 36, 240), (x + 36, 208), arrow=True, role="class", width=2.5)
+    d.box(12, 148, 336, 56, "ink", "encoder", r=8)
+    d.box(36, 244, 40, 28, "class", "cls")
+    d.add("rect", x=132, y=244, width=40, height=28, rx=4, fill=d.color("paper"), stroke=d.color("class"), stroke_width=3)
+    d.text(152, 262, "dist", "class")
+    for n in range(4):
+        d.box(196 + 38 * n, 244, 30, 28, "token", f"$x_{n + 1}$" if n < 3 else "…")
+        d.line((211 + 38 * n, 240), (211 + 38 * n, 208), arrow=True, role="token")
+    d.text(56, 294, "class")
+    d.text(152, 294, "distillation")
+    d.text(268, 294, "patches")
+    return d
+
+
+def tiles() -> Drawing:
+    """Chapter 20: the fused kernel visits the score matrix tile by tile and never stores it whole."""
+    d = Drawing(
+        328,
+        "Attention tile by tile",
+        "A square table of scores, cut into five by five tiles: queries down its left side, keys along its top, values "
+        "along its bottom. One tile is lit, with the block of queries and the block of keys that it needs. Tiles before "
+        "it in the row are struck through: seen and forgotten. Right, what is kept for the row: a running "
+        "maximum, a running sum, and the output so far.",
+    )
+    side, x0, y0 = 40, 52, 64
+    for n in range(5):
+        for role, box in (
+            ("query", (16, y0 + side * n, 24, side - 4)),
+            ("key", (x0 + side * n, 28, side - 4, 24)),
+            ("value", (x0 + side * n, y0 + 5 * side + 8, side - 4, 24)),
+        ):
+            with d.muted(n != 2):
+                d.box(*box, role, r=2)
+        for row in range(5):
+            done, now = row < 2 or (row == 2 and n < 2), row == n == 2
+            shade = dict(fill=d.color("ink"), fill_opacity=0.85 if now else 0.14 if row == 2 and n < 2 else 0)
+            square = dict(x=x0 + side * n, y=y0 + side * row, width=side - 4, height=side - 4, rx=2)
+            d.add("rect", **square, **shade, stroke=d.color("ink" if now else "muted"), stroke_width=1.5)
+            if done:
+                a, b = x0 + side * n + 18, y0 + side * row + 18
+                d.line((a - 4, b), (a - 1, b + 4), (a + 5, b - 4), role="muted")
+    d.text(28, 20, "$Q$", "query", size=15)
+    d.text(x0 + 98, 20, "$K$", "key", size=15)
+    d.text(x0 + 98, 316, "$V$", "value", size=15)
+    d.line((252, 162), (272, 162), arrow=True)
+    d.text(312, 112, "kept")
+    for y, words in ((124, "maximum"), (152, "sum")):
+        d.box(276, y, 76, 22, "ink", words)
+    d.box(276, 180, 76, 22, "value")
+    d.text(314, 220, "output so far", size=12)
+    return d
+
+
+def _outline(d: Drawing, x: float, y: float, w: float, h: float) -> None:
+    d.add("rect", x=x, y=y, width=w, height=h, rx=2, fill="none", stroke=d.color("ink"), stroke_width=2.5)
