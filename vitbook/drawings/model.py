@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from vitbook.drawings.svg import Drawing, Point
+from vitbook.drawings.svg import TINTS, Drawing, Point
 
 Lit = Callable[[str], AbstractContextManager]  # a context that mutes a part unless it is lit
 
@@ -34,12 +34,12 @@ FRAMES = {  # x, y, width, height
     "patches": (8, 24, 88, 104),
     "embedding": (112, 24, 88, 104),
     "block": (8, 152, 344, 92),
-    "mlp": (250, 162, 62, 44),
+    "mlp": (256, 162, 64, 44),
     "attention": (8, 268, 344, 88),
     "match": (130, 276, 142, 44),
     "qkv": (16, 276, 106, 72),
-    "heads": (290, 308, 56, 44),
-    "head": (292, 28, 60, 64),
+    "heads": (290, 312, 58, 40),
+    "head": (290, 24, 62, 72),
 }
 
 
@@ -80,7 +80,12 @@ def vit(here: str | None = None) -> Drawing:
 def _zoom(d: Drawing, left: Point, right: Point, y: float) -> None:
     """A wedge of light from a box to the frame below, which is its inside."""
     corners = (left, right, (352, y), (8, y))
-    d.add("polygon", points=" ".join(f"{a:g},{b:g}" for a, b in corners), fill=d.color("muted"), fill_opacity=0.1)
+    d.add(
+        "polygon",
+        points=" ".join(f"{a:g},{b:g}" for a, b in corners),
+        fill=d.color("muted"),
+        fill_opacity=TINTS["muted"],
+    )
 
 
 def _pin(d: Drawing, x: float, y: float) -> None:
@@ -103,28 +108,28 @@ def _model(d: Drawing, lit: Lit) -> None:
     with lit("encoder"):
         d.line((196, 68), (206, 68), arrow=True)
         for shift in (8, 4, 0):
-            d.box(208 + shift, 32 + shift, 60, 72, "ink", "encoder\nblock" * (shift == 0))
+            d.box(208 + shift, 32 + shift, 60, 72, words="encoder\nblock" * (shift == 0))
         d.text(242, 130, "$×L$")
     with lit("head"):
         d.line((278, 52), (296, 52), arrow=True, role="class")
-        d.box(298, 36, 48, 32, "ink", "head")
-        d.text(322, 85, "answer")
+        d.box(298, 32, 48, 40, words="LN\nhead")
+        d.text(322, 88, "answer")
 
 
 def _block(d: Drawing, lit: Lit) -> None:
     with lit("block"):
         d.text(16, 168, "block", anchor="start")
         d.line((20, 226), (344, 226), role="token", width=4, arrow=True)
-        for start, norm, box, end in ((32, 48, 96, 188), (204, 216, 256, 326)):
+        for start, norm, box, end in ((32, 48, 96, 186), (204, 216, 264, 330)):
             d.line((start, 226), (start, 184), (norm, 184), arrow=True)
-            d.box(norm, 170, 32, 28, "ink", "LN")
+            d.box(norm, 170, 32, 28, words="LN")
             d.line((norm + 32, 184), (box, 184), arrow=True)
-            d.line((box + 44, 184), (end, 184), (end, 217), arrow=True)
+            d.line((box + 40, 184), (end, 184), (end, 217), arrow=True)
             d.plus(end, 226)
     with lit("attention"):
-        d.box(96, 170, 76, 28, "ink", "attention")
+        d.box(96, 170, 76, 28, words="attention")
     with lit("mlp"):
-        d.box(258, 170, 46, 28, "ink", "MLP")
+        d.box(264, 170, 48, 28, words="MLP")
 
 
 def _attention(d: Drawing, lit: Lit) -> None:
@@ -140,12 +145,12 @@ def _attention(d: Drawing, lit: Lit) -> None:
     with lit("match"):
         d.line((118, 288), (136, 294), arrow=True, role="query")
         d.line((118, 312), (136, 304), arrow=True, role="key")
-        d.box(138, 284, 44, 28, "ink", "$q·k$")
+        d.box(138, 284, 44, 28, words="$q·k$")
         d.line((184, 298), (198, 298), arrow=True)
-        d.box(200, 284, 64, 28, "ink", "softmax")
+        d.box(200, 284, 64, 28, words="softmax")
     with lit("merge"):
         d.line((118, 336), (267, 336), arrow=True, role="value")
         d.line((264, 298), (276, 298), (276, 326), arrow=True)
-        d.box(268, 328, 16, 16, "ink", "×", r=8)
+        d.box(268, 328, 16, 16, words="×", r=8)
         d.line((284, 336), (296, 336), arrow=True, role="value")
-        d.box(298, 316, 40, 28, "ink", "heads")
+        d.box(298, 320, 46, 28, words="heads")

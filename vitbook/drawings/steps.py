@@ -20,19 +20,19 @@ def match_and_blend() -> Drawing:
     values = ((1.5, 1.3), (-0.9, 1.0), (0.5, -0.3))
     scores = [query[0] * a + query[1] * b for a, b in keys]
     weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
-    output = tuple(sum(w * v[i] for w, v in zip(weights, values)) for i in (0, 1))
+    output = tuple(sum(w * v[i] for w, v in zip(weights, values, strict=True)) for i in (0, 1))
 
     def left(p: Point) -> Point:
-        return 80 + 52 * p[0], 128 - 52 * p[1]
+        return 78 + 48 * p[0], 126 - 48 * p[1]
 
     def right(p: Point) -> Point:
-        return 256 + 52 * p[0], 128 - 52 * p[1]
+        return 256 + 48 * p[0], 132 - 48 * p[1]
 
     d.text(88, 24, "match", font_weight="600")
     d.text(272, 24, "blend", font_weight="600")
     d.box(8, 36, 160, 132, "muted", r=8)
     d.box(192, 36, 160, 132, "muted", r=8)
-    offsets = ((6, 16), (16, 4), (-6, -10))
+    offsets = ((4, 18), (14, 6), (0, -8))
     for n, key in enumerate(keys):
         d.line(left((0, 0)), left(key), role="key", width=2, arrow=True)
         x, y = left(key)
@@ -41,23 +41,23 @@ def match_and_blend() -> Drawing:
     d.text(left(query)[0] + 8, left(query)[1] - 5, "$q$", "query", size=15)
     d.dot(*left((0, 0)), "ink", 3)
 
-    for n, (weight, value) in enumerate(zip(weights, values)):
+    for n, (weight, value) in enumerate(zip(weights, values, strict=True)):
         d.line(right(value), right(output), role="value", width=max(1, 7 * weight))
         x, y = right(value)
         d.box(x - 6, y - 6, 12, 12, "value", r=2)
-        d.text(x + (-15, 0, 17)[n], y + (-4, -11, 5)[n], f"$v_{n + 1}$", "value")
+        d.text(x + (0, 0, 18)[n], y + (-11, -11, 5)[n], f"$v_{n + 1}$", "value")
     x, y = right(output)
     d.dot(x, y, "ink", 6)
-    d.text(x - 2, y + 20, "output")
+    d.text(x + 10, y + 22, "output", anchor="start")
 
     d.text(8, 196, "score", anchor="start")
-    d.text(88, 196, "weight", anchor="start")
-    for n, (score, weight) in enumerate(zip(scores, weights)):
+    d.text(100, 196, "weight", anchor="start")
+    for n, (score, weight) in enumerate(zip(scores, weights, strict=True)):
         y = 216 + 32 * n
-        d.text(8, y + 4, f"$q·k_{n + 1}={score:.2f}$".replace("-", "−"), anchor="start")
-        d.box(88, y - 8, max(2.0, 160 * weight), 16, "ink", r=2)
-        d.text(96 + 160 * weight, y + 4, f"{weight:.2f}", anchor="start")
-        d.line((140 + 160 * weight, y), (310, y), role="muted", dashed=True)
+        d.text(8, y + 4, f"$q·k_{n + 1}$ = {score:.2f}".replace("-", "−"), anchor="start")
+        d.box(100, y - 8, max(2.0, 160 * weight), 16, "ink", r=2)
+        d.text(108 + 160 * weight, y + 4, f"{weight:.2f}", anchor="start")
+        d.line((148 + 160 * weight, y), (310, y), role="muted", dashed=True)
         d.box(316, y - 8, 16, 16, "value", r=2)
         d.text(346, y + 4, f"$v_{n + 1}$", "value")
     return d
@@ -74,14 +74,14 @@ def queries_keys_values() -> Drawing:
     )
     d.cells(12, 96, 4, 6, "token", 16)
     d.text(60, 86, "$X$", "token", size=16)
-    d.text(60, 180, "$T×D$")
+    d.text(60, 180, "$T$ × $D$")
     for n, role in enumerate(QKV):
         y = 16 + 80 * n
         d.line((112, 128), (168, y + 32), (224, y + 32), role=role, width=2.5, arrow=True)
         d.text(194, y + 24, f"$W_{'QKV'[n]}$", role, size=15)
         d.cells(232, y, 4, 3, role, 16)
-        d.text(296, y + 30, f"${'QKV'[n]}$", role, size=18)
-        d.text(286, y + 48, "$T×d$", anchor="start")
+        d.text(296, y + 28, f"${'QKV'[n]}$", role, size=18)
+        d.text(288, y + 52, "$T$ × $d$", anchor="start")
         _outline(d, 232, y + 16, 48, 16)
     _outline(d, 12, 112, 96, 16)
     return d
@@ -102,7 +102,7 @@ def heads() -> Drawing:
         for head in range(3):
             d.box(36 + 80 * head, y, 80, 16, role, r=2)
     d.text(288, 40, "$(B, T, D)$", anchor="start")
-    d.text(288, 60, "$D=hD_h$", anchor="start")
+    d.text(288, 60, "$D$ = $h D_h$", anchor="start")
     for head in range(3):
         x, middle = 20 + 92 * head, 56 + 92 * head
         d.line((76 + 80 * head, 84), (middle, 112), arrow=True)
@@ -151,7 +151,7 @@ def patch_to_token() -> Drawing:
             square = dict(x=x, y=y, width=side, height=side, fill_opacity=shade, stroke_width=1)
             d.add("rect", **square, fill=d.color("token"), stroke=d.color("token"))
     _outline(d, 200, 16, 96, 96)
-    d.text(304, 60, "$P×P$", anchor="start")
+    d.text(304, 60, "$P$ × $P$", anchor="start")
     d.text(304, 78, "pixels", anchor="start")
     d.line((248, 116), (248, 162), arrow=True)
     d.text(258, 140, "row by row", anchor="start")
@@ -170,25 +170,25 @@ def norms() -> Drawing:
         "Pre-norm and post-norm",
         "Two blocks side by side, each a thick line from bottom to top with two detours. Left, pre-norm: LayerNorm "
         "stands on each detour, before attention and before the MLP, and the thick line runs through untouched. "
-        "Right, post-norm: the detours hold attention and the MLP alone, and a LayerNorm sits on the line after each sum.",
+        "Right, post-norm: attention and the MLP stand alone on the detours, and after each sum there is a LayerNorm.",
     )
-    for x, name, when in ((44, "pre-norm", "ViT, 2021"), (224, "post-norm", "Transformer, 2017")):
+    for x, name, when in ((56, "pre-norm", "ViT, 2021"), (232, "post-norm", "Transformer, 2017")):
         d.text(x + 48, 24, name, font_weight="600")
         d.text(x + 48, 42, when, "muted")
         pre = name == "pre-norm"
         d.line((x, 388), (x, 60), role="token", width=4, arrow=True)
         for bottom, part in ((360, "attention"), (212, "MLP")):
-            top = bottom - (104 if pre else 80)
-            d.line((x, bottom), (x + 68, bottom), (x + 68, bottom - 18), arrow=True)
+            top = bottom - (110 if pre else 84)
+            d.line((x, bottom), (x + 68, bottom), (x + 68, bottom - 14), arrow=True)
             if pre:
-                d.box(x + 28, bottom - 48, 80, 28, "position", "LayerNorm")
-                d.line((x + 68, bottom - 48), (x + 68, bottom - 58), arrow=True)
-            y = bottom - (88 if pre else 48)
-            d.box(x + 28, y, 80, 28, "ink", part)
+                d.box(x + 28, bottom - 44, 80, 28, words="LayerNorm", solid=True)
+                d.line((x + 68, bottom - 44), (x + 68, bottom - 62), arrow=True)
+            y = bottom - (92 if pre else 44)
+            d.box(x + 28, y, 80, 28, words=part)
             d.line((x + 68, y), (x + 68, top), (x + 10, top), arrow=True)
             d.plus(x, top)
             if not pre:
-                d.box(x - 40, top - 44, 80, 28, "position", "LayerNorm")
+                d.box(x - 40, top - 44, 80, 28, words="LayerNorm", solid=True)
         d.text(x + 14, 392, "$z_{ℓ−1}$", anchor="start", size=15)
         d.text(x + 14, 70, "$z_ℓ$", anchor="start", size=15)
     return d
@@ -200,27 +200,32 @@ def encoder_decoder() -> Drawing:
         416,
         "The Transformer of 2017",
         "Two columns, each read from bottom to top. Left, the encoder: the source's tokens pass self-attention and an "
-        "MLP, N times. Right, the decoder: the target's tokens so far pass masked self-attention, then cross-attention, "
-        "then an MLP, N times, and a linear layer names the next token. An arrow leads from the encoder's top to the "
-        "decoder's cross-attention: it carries keys and values; the queries are the decoder's.",
+        "MLP, N times. Right, the decoder: the target's tokens so far pass masked self-attention, cross-attention and "
+        "an MLP, N times, then a linear layer and a softmax. Two arrows, keys and values, lead from the encoder into "
+        "the cross-attention; its queries come from the decoder itself.",
     )
-    for x, name in ((16, "encoder"), (200, "decoder")):
+    for x, top, name in ((16, 176, "encoder"), (200, 88, "decoder")):
         d.text(x + 72, 24, name, font_weight="600")
-        d.box(x, 72, 144, 284, "muted", r=8)
-        d.text(x + 12, 92, "$×N$", anchor="start")
-    for x, boxes in (
-        (48, ((300, "self-attention"), (212, "MLP"))),
-        (232, ((300, "masked\nself-attention"), (212, "cross-attention"), (124, "MLP"))),
+        d.box(x, top, 144, 356 - top, "muted", r=8)
+        d.text(x + 10, top + 20, "× $N$", anchor="start")
+        d.line((x + 72, 384), (x + 72, top + 48), role="token", width=4)
+    d.line((272, 124), (272, 70), role="token", width=4, arrow=True)
+    for x, y, words in (
+        (88, 300, "self-attention"),
+        (88, 212, "MLP"),
+        (272, 300, "masked\nself-attention"),
+        (272, 212, "cross-attention"),
+        (272, 124, "MLP"),
     ):
-        d.line((x + 40, 384), (x + 40, 42 if x > 100 else 186), role="token", width=4, arrow=True)
-        for y, words in boxes:
-            d.box(x - 12, y, 104, 36, "ink", words)
-    d.line((88, 210), (88, 150), (172, 150), (172, 230), (216, 230), role="key", width=2.5, arrow=True)
-    d.text(124, 142, "$K, V$", "key", size=15)
-    d.text(290, 274, "$Q$", "query", size=15, anchor="start")
+        d.box(x - 54, y, 108, 40, words=words)
+    d.box(212, 40, 120, 28, words="linear, softmax")
+    d.line((84, 212), (84, 140), (184, 140), (184, 224), (216, 224), role="key", width=2, arrow=True)
+    d.line((92, 212), (92, 148), (176, 148), (176, 240), (216, 240), role="value", width=2, arrow=True)
+    d.text(122, 132, "$K$", "key", size=15)
+    d.text(122, 166, "$V$", "value", size=15)
+    d.text(280, 280, "$Q$", "query", size=15, anchor="start")
     d.text(88, 402, "source")
     d.text(272, 402, "target so far")
-    d.box(224, 44, 96, 20, "ink", "linear")
     return d
 
 
@@ -233,23 +238,24 @@ def two_tokens() -> Drawing:
         "Above the encoder only the first two go on, each to a head of its own. The class token's head is compared "
         "with the true label, the distillation token's head with the teacher's answer.",
     )
-    for x, head, against in ((20, "head", "true label"), (116, "head", "teacher's answer")):
-        d.text(x + 36, 28, against)
-        d.line((x + 36, 36), (x + 36, 66), dashed=True)
-        d.text(x + 44, 55, "loss", anchor="start")
-        d.box(x, 70, 72, 32, "ink", head)
-        d.line((x + 36, 144), (x + 36, 106), arrow=True, role="class", width=2.5)
-        d.line((x + 36, 240), (x + 36, 208), arrow=True, role="class", width=2.5)
-    d.box(12, 148, 336, 56, "ink", "encoder", r=8)
-    d.box(36, 244, 40, 28, "class", "cls")
-    d.add("rect", x=132, y=244, width=40, height=28, rx=4, fill=d.color("paper"), stroke=d.color("class"), stroke_width=3)
-    d.text(152, 262, "dist", "class")
-    for n in range(4):
-        d.box(196 + 38 * n, 244, 30, 28, "token", f"$x_{n + 1}$" if n < 3 else "…")
-        d.line((211 + 38 * n, 240), (211 + 38 * n, 208), arrow=True, role="token")
-    d.text(56, 294, "class")
-    d.text(152, 294, "distillation")
-    d.text(268, 294, "patches")
+    for x, against in ((64, "true label"), (184, "teacher’s answer")):
+        d.text(x, 28, against)
+        d.line((x, 36), (x, 66), role="muted", dashed=True)
+        d.text(x + 8, 55, "loss", anchor="start")
+        d.box(x - 36, 70, 72, 32, words="head")
+        d.line((x, 144), (x, 106), arrow=True, role="class", width=2.5)
+        d.line((x, 240), (x, 208), arrow=True, role="class", width=2.5)
+    d.box(12, 148, 336, 56, words="encoder", r=8)
+    d.box(40, 244, 48, 28, "class", "cls")
+    frame = dict(x=160, y=244, width=48, height=28, rx=4, stroke_width=3)
+    d.add("rect", **frame, fill=d.color("paper"), stroke=d.color("class"))
+    d.text(184, 262, "dist", "class")
+    for n in range(3):
+        d.box(240 + 36 * n, 244, 28, 28, "token", f"$x_{n + 1}$" if n < 2 else "…")
+        d.line((254 + 36 * n, 240), (254 + 36 * n, 208), arrow=True, role="token")
+    for x, words in ((64, "class"), (184, "distillation"), (290, "patches")):
+        d.text(x, 294, words)
+    d.text(290, 130, "not read", "muted")
     return d
 
 
@@ -259,9 +265,9 @@ def tiles() -> Drawing:
         328,
         "Attention tile by tile",
         "A square table of scores, cut into five by five tiles: queries down its left side, keys along its top, values "
-        "along its bottom. One tile is lit, with the block of queries and the block of keys that it needs. Tiles before "
-        "it in the row are struck through: seen and forgotten. Right, what is kept for the row: a running "
-        "maximum, a running sum, and the output so far.",
+        "along its bottom. The tile in the middle is dark; the blocks of queries, keys and values that it needs are "
+        "colored. The tiles before it are ticked: computed and forgotten. Right, what is kept of the row so far: a "
+        "maximum, a sum, and the output.",
     )
     side, x0, y0 = 40, 52, 64
     for n in range(5):
@@ -284,11 +290,11 @@ def tiles() -> Drawing:
     d.text(x0 + 98, 20, "$K$", "key", size=15)
     d.text(x0 + 98, 316, "$V$", "value", size=15)
     d.line((252, 162), (272, 162), arrow=True)
-    d.text(312, 112, "kept")
+    d.text(314, 112, "row so far")
     for y, words in ((124, "maximum"), (152, "sum")):
-        d.box(276, y, 76, 22, "ink", words)
+        d.box(276, y, 76, 22, words=words)
     d.box(276, 180, 76, 22, "value")
-    d.text(314, 220, "output so far", size=12)
+    d.text(314, 220, "output")
     return d
 
 

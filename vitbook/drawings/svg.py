@@ -10,6 +10,9 @@ from vitbook.drawings.palette import COLORS, style
 WIDTH = 360  # of every drawing: about a phone's column, so that SIZE is as small as letters get
 SIZE = 12.5  # of labels; a phone shows them at about 12 px
 STROKE = 1.5
+TINTS = {"ink": 0, "muted": 0.06}  # how far a box is filled; the other roles 0.14
+SMALLEST = 11.5  # of subscripts
+SERIF = "STIX Two Math,Cambria Math,Times New Roman,serif"
 Point = tuple[float, float]
 
 
@@ -54,11 +57,21 @@ class Drawing:
 
     # Shapes
 
-    def box(self, x: float, y: float, w: float, h: float, role: str = "ink", words: str = "", r: float = 4) -> None:
+    def box(
+        self,
+        x: float,
+        y: float,
+        w: float,
+        h: float,
+        role: str = "ink",
+        words: str = "",
+        r: float = 4,
+        solid: bool = False,
+    ) -> None:
         """A rectangle in a role's color and texture, with words in its middle."""
-        color, texture = self.color(role), COLORS[role].texture if self.lit else ""
+        color, texture = self.color(role), "solid" if solid else COLORS[role].texture if self.lit else ""
         self.add("rect", x=x, y=y, width=w, height=h, rx=r, fill=self.color("paper"))
-        opacity = 1 if texture == "solid" else 0.14 if self.lit and role != "ink" else 0
+        opacity = 1 if texture == "solid" else TINTS.get(role, 0.14) if self.lit else 0
         size = dict(x=x, y=y, width=w, height=h, rx=r)
         self.add("rect", **size, fill=color, fill_opacity=opacity, stroke=color, stroke_width=STROKE)
         if texture == "dots":
@@ -116,7 +129,16 @@ class Drawing:
     ) -> None:
         """One line of words; `$q_1$` within is set as a formula."""
         if words:
-            self.add("text", _typeset(words, size), x=x, y=y, fill=self.color(role), font_size=size, text_anchor=anchor, **style)
+            self.add(
+                "text",
+                _typeset(words, size),
+                x=x,
+                y=y,
+                fill=self.color(role),
+                font_size=size,
+                text_anchor=anchor,
+                **style,
+            )
 
     def photo(self, x: float, y: float, side: float, n: int) -> None:
         """A bird on a branch, for a photograph, cut into n × n patches."""
@@ -168,19 +190,17 @@ def _hatching(x: float, y: float, w: float, h: float, texture: str, step: float 
 
 
 def _typeset(words: str, size: float) -> str:
-    """`$W_Q$` and `$K^\\top$` as tspans: letters italic, the rest upright, subscripts lower and smaller."""
-    out = []
-    for i, part in enumerate(words.split("$")):
-        if i % 2 == 0:
-            out.append(escape(part))
-            continue
-        for raised, group, single, plain in re.findall(r"([_^])(?:\{([^}]*)\}|(.))|([^_^]+)", part):
-            letters = escape(plain or group or single)
-            letters = re.sub(r"[A-Za-z]+", r'<tspan font-style="italic">\g<0></tspan>', letters)
-            if raised:
-                shift = 0.22 * size if raised == "_" else -0.35 * size
-                small = max(11.0, 0.72 * size)
-                out.append(f'<tspan dy="{shift:g}" font-size="{small:g}">{letters}</tspan><tspan dy="{-shift:g}">\u200b</tspan>')
-            else:
-                out.append(f'<tspan font-family="STIX Two Math,Cambria Math,Times New Roman,serif" font-size="{1.12 * size:g}">{letters}</tspan>')
-    return "".join(out)
+    """Formulas between dollars, as `$W_Q$`: letters italic, the rest upright, what follows _ and ^ small."""
+    return "".join(_formula(part, size) if i % 2 else escape(part) for i, part in enumerate(words.split("$")))
+
+
+def _formula(formula: str, size: float) -> str:
+    out = ""
+    for shift, group, single, plain in re.findall(r"([_^])(?:\{([^}]*)\}|(.))|([^_^]+)", formula):
+        letters = re.sub(r"[A-Za-z]+", r'<tspan font-style="italic">\g<0></tspan>', plain or group or single)
+        if shift:
+            down = 0.22 * size if shift == "_" else -0.35 * size
+            letters = f'<tspan dy="{down:g}" font-size="{max(SMALLEST, 0.75 * size):g}">{letters}</tspan>'
+            letters += f'<tspan dy="{-down:g}">\u200b</tspan>'  # back to the line
+        out += letters
+    return f'<tspan font-family="{SERIF}" font-size="{1.12 * size:g}">{out}</tspan>'

@@ -1,0 +1,23 @@
+"""Drawings stand in the page itself, where its switch of colors acts; an <img> would follow only the system."""
+
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+
+def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """Replace the image of each drawing by its SVG, which brings its own alternative text."""
+    if app.builder.format != "html":
+        return
+    for image in list(doctree.findall(nodes.image)):
+        path = Path(app.srcdir, image["uri"])  # MyST-NB writes outputs to absolute paths
+        if path.suffix == ".svg" and path.is_file():
+            svg = path.read_text(encoding="utf-8")
+            if 'class="vit-drawing"' in svg:
+                image.replace_self(nodes.raw("", svg, format="html"))
+
+
+def setup(app: Sphinx) -> dict[str, bool | str]:
+    app.connect("doctree-resolved", inline_drawings)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
