@@ -5,6 +5,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from vitbook.drawings.palette import variables
+
 
 def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Replace the image of each drawing by its SVG, which brings its own alternative text."""
@@ -18,6 +20,13 @@ def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:
                 image.replace_self(nodes.raw("", svg, format="html"))
 
 
+def add_colors(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
+    """The book's colors as CSS variables, `--vit-query` and so on, for style sheets and live figures."""
+    themes = (f"html[data-theme={theme}]{{{variables(theme)}}}" for theme in ("light", "dark"))
+    context["metatags"] = context.get("metatags", "") + f"<style>{''.join(themes)}</style>"
+
+
 def setup(app: Sphinx) -> dict[str, bool | str]:
     app.connect("doctree-resolved", inline_drawings)
+    app.connect("html-page-context", add_colors)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

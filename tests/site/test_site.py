@@ -11,10 +11,13 @@ from docutils.utils import new_document
 from site_address import colab_url, pages_url, repository_url, set_addresses
 from site_callouts import make_callouts
 from site_chapters import NumberFigures, number_title, parts, read_chapter
+from site_drawings import inline_drawings
 from site_equations import AnchorEquations, free_equation_tags
 from site_execution import add_execution, executed_with, use_stored_outputs
 from site_sharing import describe_entrance, plain_text
 from sphinx.errors import ExtensionError
+
+from vitbook import drawings
 
 TOP = (
     "# Patches: a sequence\n\nHow does $P$ cut it?\n\n**Before this** you have met [a](03_a.ipynb#x), `b` and "
@@ -195,3 +198,19 @@ def test_the_page_of_tests_shows_the_last_run(tmp_path: Path) -> None:
     tested.fill_in(app, "tested", source)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in source[0].splitlines()[2:]]
     assert rows == [["`tests/`, one file a module", "1", "1", "0", "3"], ["`tests/cli/`", "1", "0", "0", "2"]]
+
+
+# Drawings
+
+
+def test_a_drawing_stands_in_the_page_and_other_images_stay(tmp_path: Path) -> None:
+    (tmp_path / "drawing.svg").write_text(drawings.vit().svg(), encoding="utf-8")
+    (tmp_path / "other.svg").write_text("<svg/>")
+    images = [nodes.image(uri=str(tmp_path / "drawing.svg")), nodes.image(uri="other.svg"), nodes.image(uri="no.png")]
+    for builder in ("latex", "html"):
+        document = page(*(image.deepcopy() for image in images))
+        app = SimpleNamespace(srcdir=tmp_path, builder=SimpleNamespace(format=builder))
+        inline_drawings(app, document, "intro")
+        kinds = [type(node) for node in document.children]
+        assert kinds == [nodes.raw if builder == "html" else nodes.image, nodes.image, nodes.image]
+    assert document.children[0].astext().startswith("<svg ")

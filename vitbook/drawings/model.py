@@ -99,7 +99,7 @@ def _model(d: Drawing, lit: Lit) -> None:
         d.photo(16, 32, 72, 3)
         d.text(52, 121, "patches")
     with lit("embedding"):
-        d.line((90, 68), (114, 68), arrow=True)
+        d.line((90, 68), (109, 68), arrow=True)
         for row in (0, 1, 2, 3, 5):
             d.box(120, 32 + 12 * row, 16, 12, "position", r=2)
             d.box(140, 32 + 12 * row, 52, 12, "token" if row else "class", r=2)

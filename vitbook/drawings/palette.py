@@ -22,7 +22,7 @@ COLORS = {
     "position": Color("#543f06", "#e3ae3b", "dots"),
     "ink": Color("#1b2430", "#e6eaf0"),  # words and arrows
     "muted": Color("#636b76", "#98a2b0"),  # what is not spoken of just now
-    "paper": Color("#ffffff", "#14181e"),
+    "paper": Color("#ffffff", "#121212"),
 }
 ROLES = ("query", "key", "value", "token", "class", "position")
 

@@ -11,7 +11,8 @@ WIDTH = 360  # of every drawing: about a phone's column, so that SIZE is as smal
 SIZE = 12.5  # of labels; a phone shows them at about 12 px
 STROKE = 1.5
 TINTS = {"ink": 0, "muted": 0.06}  # how far a box is filled; the other roles 0.14
-SMALLEST = 11.5  # of subscripts
+SMALLEST = 11.75  # of subscripts
+SANS = "system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif"
 SERIF = "STIX Two Math,Cambria Math,Times New Roman,serif"
 Point = tuple[float, float]
 
@@ -34,7 +35,7 @@ class Drawing:
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="vit-drawing" viewBox="0 0 {WIDTH} {self.height:g}" '
             f'width="540" role="img" aria-label="{escape(self.alt)}" style="max-width:100%;height:auto" '
-            f'font-family="system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif" font-size="{SIZE}" '
+            f'font-family="{SANS}" font-size="{SIZE}" '
             f'stroke-linecap="round" stroke-linejoin="round">\n'
             f"<title>{escape(self.title)}</title>\n<desc>{escape(self.alt)}</desc>\n"
             f"<style>{style('.vit-drawing')}</style>\n"
