@@ -113,7 +113,7 @@ def heads() -> Drawing:
         d.line((middle, 174), (middle, 190), arrow=True)
         for i in range(4):
             for j in range(4):
-                weight = (0.9 if i == j else 0.1, 0.9 if j == 0 else 0.1, 0.25 + 0.5 * ((i + j) % 2))[head]
+                weight = (0.85 if i == j else 0.05, 0.85 if j == 0 else 0.05, 0.05 + 0.4 * ((i + j) % 2))[head]
                 cell = dict(x=middle - 20 + 10 * j, y=194 + 10 * i, width=10, height=10)
                 d.add("rect", **cell, fill=d.color("ink"), fill_opacity=weight, stroke=d.color("ink"), stroke_width=0.5)
         d.line((middle, 238), (middle, 250), arrow=True)

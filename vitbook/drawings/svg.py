@@ -38,7 +38,7 @@ class Drawing:
             f'font-family="{SANS}" font-size="{SIZE}" '
             f'stroke-linecap="round" stroke-linejoin="round">\n'
             f"<title>{escape(self.title)}</title>\n<desc>{escape(self.alt)}</desc>\n"
-            f"<style>{style('.vit-drawing')}</style>\n"
+            f"<style>{style('.vit-drawing')}.vit-drawing{{font-family:var(--pst-font-family-base,{SANS})}}</style>\n"
         )
         page = _element("rect", width=WIDTH, height=self.height, rx=8, fill=COLORS["paper"].light)
         return "\n".join([head + page, *self.parts, "</svg>"])
