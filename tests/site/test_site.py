@@ -11,13 +11,14 @@ from docutils.utils import new_document
 from site_address import colab_url, pages_url, repository_url, set_addresses
 from site_callouts import make_callouts
 from site_chapters import NumberFigures, number_title, parts, read_chapter
-from site_drawings import inline_drawings
+from site_drawings import add_colors, inline_drawings
 from site_equations import AnchorEquations, free_equation_tags
 from site_execution import add_execution, executed_with, use_stored_outputs
 from site_sharing import describe_entrance, plain_text
 from sphinx.errors import ExtensionError
 
 from vitbook import drawings
+from vitbook.drawings.palette import COLORS
 
 TOP = (
     "# Patches: a sequence\n\nHow does $P$ cut it?\n\n**Before this** you have met [a](03_a.ipynb#x), `b` and "
@@ -214,3 +215,10 @@ def test_a_drawing_stands_in_the_page_and_other_images_stay(tmp_path: Path) -> N
         kinds = [type(node) for node in document.children]
         assert kinds == [nodes.raw if builder == "html" else nodes.image, nodes.image, nodes.image]
     assert document.children[0].astext().startswith("<svg ")
+
+
+def test_a_page_has_the_books_colors_as_variables() -> None:
+    context = {"metatags": "<meta>"}
+    add_colors(None, "intro", "page.html", context, None)
+    assert context["metatags"].startswith("<meta><style>html[data-theme=light]{")
+    assert all(context["metatags"].count(f"--vit-{role}:") == 2 for role in COLORS)

@@ -58,7 +58,8 @@ def vit(here: str | None = None) -> Drawing:
     )
     if here:
         alt += f" You are here: {NAMES[here]}."
-    d = Drawing(364, "You are here: " + NAMES[here] if here else "The Vision Transformer", alt)
+    title = "You are here: " + NAMES[here] if here else "The Vision Transformer"
+    d = Drawing(364, title, alt, on_screen=420 if here else 540)  # smaller at the head of a chapter
 
     def lit(part: str):
         return d.muted(here is not None and part not in PLACES[here])

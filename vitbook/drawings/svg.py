@@ -23,8 +23,9 @@ class Drawing:
     It is drawn with calls that name what is to be seen and in which role of the palette.
     """
 
-    def __init__(self, height: float, title: str, alt: str):
-        self.height, self.title, self.alt = height, title, alt
+    def __init__(self, height: float, title: str, alt: str, on_screen: int = 540):
+        """height: in units, of which the width has WIDTH; on_screen: the width in pixels, if there is room."""
+        self.height, self.title, self.alt, self.on_screen = height, title, alt, on_screen
         self.parts: list[str] = []
         self.lit = True
 
@@ -34,7 +35,7 @@ class Drawing:
     def svg(self) -> str:
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="vit-drawing" viewBox="0 0 {WIDTH} {self.height:g}" '
-            f'width="540" role="img" aria-label="{escape(self.alt)}" style="max-width:100%;height:auto" '
+            f'width="{self.on_screen}" role="img" aria-label="{escape(self.alt)}" style="max-width:100%;height:auto" '
             f'font-family="{SANS}" font-size="{SIZE}" '
             f'stroke-linecap="round" stroke-linejoin="round">\n'
             f"<title>{escape(self.title)}</title>\n<desc>{escape(self.alt)}</desc>\n"
