@@ -3,6 +3,11 @@
 At the doors the error says what was expected; inside the house it is torch's own.
 """
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from properties import GRID, HEADS, HEIGHT, HIDDEN, WIDTH, B, C, D, N, P, S, T, images, small_config
@@ -205,3 +210,15 @@ def test_no_images_give_no_logits():
 def test_one_memory_serves_every_target():
     cross, x, memory = MultiHeadCrossAttention(D, HEADS), rand(B, T, D), rand(1, S, D)
     torch.testing.assert_close(cross(x, memory), cross(x, memory.expand(B, S, D)))
+
+
+def test_one_line_in_a_notebook_has_the_shapes_checked():
+    """The line is that of running.md; the model runs under it, and a wrong width is refused with the axes' lengths."""
+    page = (Path(__file__).parents[1] / "running.md").read_text(encoding="utf-8")
+    hook = re.search(r"```python\n(from jaxtyping .*?)```", page, re.DOTALL)[1]
+    code = "import torch; from vitbook.vit import create_vit; from vitbook.attention import attention\n"
+    code += "print(create_vit('vit_digits')(torch.zeros(2, 1, 8, 8)).shape)\n"
+    code += "attention(torch.zeros(5, 4), torch.zeros(7, 3), torch.zeros(7, 6))"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", hook + code], capture_output=True, text=True)
+    assert done.stdout == "torch.Size([2, 10])\n"
+    assert "TypeCheckError" in done.stderr and "queries=5" in done.stderr

@@ -610,7 +610,7 @@ def broken_vit(config: ViTConfig, *names: str) -> VisionTransformer:
         return build(config)
 
 
-def as_class(mistake: Mistake) -> tuple[type, type]:
+def as_class(mistake: Mistake) -> tuple[Callable, Callable]:
     """The class of modules in which the mistake is made, as it should be and with the mistake."""
     right, wrong = mistake.instead_of, mistake.variant
     if right is attention:
