@@ -268,9 +268,8 @@ def _judge_file(file: Path, photographs: list[Path], components: dict, tell: Cal
         return tell(error=f"{file.name} is no Python file: {error}")
     named = [node for node in tree.body if hasattr(node, "name")]
     tell(lines={node.name: node.lineno for node in named})
-    module = types.ModuleType(file.stem)
+    module = sys.modules["my_vit"] = types.ModuleType("my_vit")  # whatever the file is called, even torch.py
     module.__file__ = path
-    sys.modules[file.stem] = module
     sys.path.insert(0, str(file.resolve().parent))
     exec(compile(tree, path, "exec"), vars(module))
 
