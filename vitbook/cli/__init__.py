@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
     try:
-        _command(sys.argv[1:] if arguments is None else arguments)()
+        code = _command(sys.argv[1:] if arguments is None else arguments)()
         sys.stdout.flush()
-        return 0
+        return code or 0
     except Usage as error:
         code, message = 2, str(error)
     except KeyboardInterrupt as error:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _command(arguments: Sequence[str]) -> Callable[[], None]:
+def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
     """The call that the arguments describe. Raises Usage where they describe none."""
     import tyro
 

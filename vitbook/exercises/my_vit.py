@@ -1,8 +1,7 @@
 """The components of the reader's own model, in the order of the chapters; the stubs are assets/my_vit.py."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -20,16 +19,6 @@ from vitbook.exercises.modules import as_modules
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import HybridEmbedding, PatchEmbedding
 from vitbook.vit import VisionTransformer, ViTConfig
-
-STUBS = Path(__file__).parents[1] / "assets" / "my_vit.py"
-
-
-@dataclass(frozen=True)
-class Component:
-    """An exercise whose attempt stands in the reader's file, under its name."""
-
-    exercise: Exercise
-    chapter: str  # the notebook that explains it
 
 
 def _variant(of: type) -> Callable:
@@ -50,7 +39,7 @@ def _in_place_of(right: type, *left_out: str) -> dict:
 
 def _module(reference: type, build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
     """An exercise to write a class. inputs: as in `Exercise`, each list an input and a module of the reference."""
-    return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build), **more)
+    return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
 
 _ATTEND = Exercise(
@@ -229,15 +218,19 @@ def _with_norms(change: Callable[[nn.LayerNorm], None]) -> Callable:
     return attempt
 
 
-_BLOCK = replace(
-    encoder.block,
-    inputs=lambda g: [
+def _blocks(g: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
+    """Tokens so small that ε matters."""
+    return [
         (0.1 * normal(g, b, t, d), random_module(g, lambda d=d, h=h, f=f: EncoderBlock(d, h, f)))
         for b, t, d, h, f in ((2, 5, 12, 3, 20), (3, 4, 10, 2, 40))
-    ],
-    adapt=as_modules(lambda theirs, m: theirs(m.norm1.normalized_shape[0], m.attn.num_heads, m.mlp.fc1.out_features)),
-    kind="write",
-) | {
+    ]
+
+
+def _build_block(theirs: type, m: EncoderBlock) -> nn.Module:
+    return theirs(m.norm1.normalized_shape[0], m.attn.num_heads, m.mlp.fc1.out_features)
+
+
+_BLOCK = replace(encoder.block, inputs=_blocks, adapt=as_modules(_build_block, _blocks), kind="write") | {
     wrong.UnbiasedVariance: _with_norms(lambda norm: setattr(norm, "__class__", wrong.UnbiasedVariance)),
     "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": (
         _with_norms(lambda norm: setattr(norm, "eps", 1e-5))
@@ -294,17 +287,17 @@ def _vits(g: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
     ]
 
 
-_VIT = replace(vit.forward, inputs=_vits, adapt=as_modules(build_vit), kind="write")
+_VIT = replace(vit.forward, inputs=_vits, adapt=as_modules(build_vit, _vits), kind="write")
 
 COMPONENTS = {
-    "attend": Component(_ATTEND, "01_attention"),
-    "attention_scores": Component(_SCORES, "02_scale"),
-    "project": Component(_PROJECT, "03_self_attention"),
-    "MultiHeadAttention": Component(_MULTIHEAD, "04_multihead"),
-    "MLP": Component(_MLP, "05_transformer"),
-    "PatchEmbedding": Component(_PATCHES, "06_patches"),
-    "Embedding": Component(_EMBEDDING, "07_embedding"),
-    "EncoderBlock": Component(_BLOCK, "08_encoder"),
-    "Encoder": Component(_ENCODER, "08_encoder"),
-    "ViT": Component(_VIT, "09_vit"),
+    "attend": _ATTEND,
+    "attention_scores": _SCORES,
+    "project": _PROJECT,
+    "MultiHeadAttention": _MULTIHEAD,
+    "MLP": _MLP,
+    "PatchEmbedding": _PATCHES,
+    "Embedding": _EMBEDDING,
+    "EncoderBlock": _BLOCK,
+    "Encoder": _ENCODER,
+    "ViT": _VIT,
 }

@@ -19,9 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vitbook._support.names import unknown
-
-COMMANDS = ("start", "check", "next")
 LIMIT = 20  # seconds for one component
 WEIGHTS = "vitbook:cifar10"
 _ROOT = Path(__file__).parents[1]
@@ -30,14 +27,12 @@ _STATES = {"right.": "right", "not attempted yet.": "to do"}  # the grader's wor
 
 
 def run(command: str, file: str | Path, photographs: Sequence[str | Path] = (), watch: bool = False) -> int:
-    """One of `COMMANDS` for the reader's file. Returns the exit status: 0 when all is right, 1 otherwise.
+    """`start`, `check` or `next` for the reader's file. Returns the exit status: 0 when all is right, 1 otherwise.
 
     photographs: for the finished model to name; watch: check again at every save, until Ctrl-C. Raises ValueError for
-    another command, and for `start` where the file exists; OSError for what cannot be opened.
+    `start` where the file exists; OSError for what cannot be opened.
     """
     file = Path(file)
-    if command not in COMMANDS:
-        raise ValueError(unknown("command", command, COMMANDS))
     if command == "start":
         return _start(file)
     for path in (file, *map(Path, photographs)):
@@ -110,7 +105,7 @@ def _show(file: Path, judged: _Judged) -> int:
         line = f" ({file.name}, line {judged.lines[name]})" if name in judged.lines else ""
         print(f"\n{name}{line}: {judged.states[name]}")
     if len(wrong) > 1:
-        print(f"First things first: what follows may be wrong for the same reason ({', '.join(wrong[1:])}).")
+        print(f"Begin here: it may be why others are wrong too ({', '.join(wrong[1:])}).")
     if judged.printed:
         print(f"\nYour code printed: {judged.printed}")
     if judged.error:
@@ -179,7 +174,7 @@ work(*sys.argv[1:])
 
 def _judged(file: Path, photographs: Sequence[str | Path]) -> _Judged:
     """Judge the file in a process of its own."""
-    command = [sys.executable, "-P", "-c", _RUN, str(_ROOT.parent), str(file), *map(str, photographs)]
+    command = [sys.executable, "-P", "-c", _RUN, str(_ROOT.parent), str(LIMIT), str(file), *map(str, photographs)]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
     judged, told, doing = _Judged(), [], "the file itself"
     for line in process.stdout.splitlines():
@@ -229,7 +224,7 @@ class _Head(io.TextIOBase):
         return f"{first}{more}" if self.text.strip() else ""
 
 
-def work(file: str, *photographs: str) -> None:
+def work(limit: str, file: str, *photographs: str) -> None:
     """Run the reader's file and judge its components; tell it on what was standard output, line by line."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -237,7 +232,7 @@ def work(file: str, *photographs: str) -> None:
     def tell(**facts: object) -> None:
         print(json.dumps(facts), file=channel, flush=True)
         if "doing" in facts:
-            faulthandler.dump_traceback_later(LIMIT, exit=True, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(float(limit), exit=True, file=sys.__stderr__)
 
     from vitbook.exercises.my_vit import COMPONENTS  # takes seconds, which are not the reader's
 
@@ -278,7 +273,7 @@ def _judge_file(file: Path, photographs: list[Path], components: dict, tell: Cal
         tell(doing=name)
         theirs = getattr(module, name, None)
         try:
-            states[name] = _misses(name, stub, theirs) or judge(components[name].exercise, theirs)
+            states[name] = _misses(name, stub, theirs) or judge(components[name], theirs)
         except SystemExit as stop:
             states[name] = _at_the_line("not yet: your code ends Python itself; take out exit().", stop)
         tell(states={name: states[name]})
