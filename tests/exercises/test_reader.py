@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -68,24 +69,19 @@ FAULTS = {
     "a syntax error": (
         ATTEND,
         "    return scores.softmax(-1 @ v\n",
-        "mine.py, line 10: return scores.softmax(-1 @ v\n  Syn",
+        "mine.py, line 9: return scores.softmax(-1 @ v\n  Syn",
     ),
     "an exception at import": (
         ATTEND,
         f"{ATTEND}\nfirst = [][0]\n",
-        "mine.py, line 12: first = [][0]\n  IndexError: list",
-    ),
-    "an exception": (
-        ATTEND,
-        "    return score @ v\n",
-        "mine.py, line 10: return score @ v\n  NameError: name 'score' is",
+        "mine.py, line 11: first = [][0]\n  IndexError: list",
     ),
     "a loop without an end": (
         ATTEND,
         "    while True:\n        pass\n",
-        "after 8 s. Is there a loop without an end?\n  mine.py",
+        "after 5 s. Is there a loop without an end?\n  mine.py",
     ),
-    "such a loop at import": (ATTEND, f"{ATTEND}\nsum(iter(int, 1))\n", "mine.py, line 12: sum(iter(int, 1))"),
+    "such a loop at import": (ATTEND, f"{ATTEND}\nsum(iter(int, 1))\n", "mine.py, line 11: sum(iter(int, 1))"),
     "a print": (
         ATTEND,
         f"    print('look', v.shape)\n{ATTEND}",
@@ -97,27 +93,30 @@ FAULTS = {
         "project: not yet: the file has no function project(x, qkv).",
     ),
     "another signature": ("def attend(scores, v)", "def attend(v)", "attend should take (scores, v), and takes (v)."),
-    "forward without x": ("def forward(self, x)", "def forward(self)", "MLP.forward should take (self, x), and takes"),
+    "forward without x": (
+        "def forward(self, x)",
+        "def forward(self)",
+        "forward should take (self, x), and takes (self).",
+    ),
     "no class": (
         "class Encoder(nn.Module)",
         "class Encoder",
-        "Encoder (mine.py, line 71): not yet: expected a class Encoder(nn",
+        "not yet: expected a class Encoder(nn.Module).",
     ),
-    "exit": (ATTEND, "    exit()\n", "your code ends Python itself; take out exit().\n  mine.py, line 10: exit()"),
+    "exit": (ATTEND, "    exit()\n", "your code ends Python itself; take out exit().\n  mine.py, line 9: exit()"),
     "Python killed": (ATTEND, "    import os; os._exit(3)\n", "attend: Python itself stopped, with exit status 3."),
-    "input": (ATTEND, f"    input()\n{ATTEND}", "mine.py, line 10: input()"),
     "super forgotten": ("super().__init__()", "pass", "AttributeError: cannot assign"),
     "a mistake": (
         ATTEND,
         "    return scores.softmax(-2) @ v\n",
-        "attend (mine.py, line 9): not yet.\n  It looks like “softmax over",
+        "attend (mine.py, line 8): not yet.\n  It looks like “softmax over",
     ),
 }
 
 
 @pytest.mark.parametrize(("right", "instead", "expected"), FAULTS.values(), ids=FAULTS)
 def test_a_fault_is_said_plainly_at_the_readers_line(command, monkeypatch, right, instead, expected):
-    monkeypatch.setattr(reader, "LIMIT", 8)
+    monkeypatch.setattr(reader, "LIMIT", 5)
     assert right in BUILT_IN
     Path("mine.py").write_text(BUILT_IN.replace(right, instead), encoding="utf-8")
     status, printed = command("check", "mine.py")
@@ -144,7 +143,10 @@ def test_watching_checks_at_every_save_until_ctrl_c(tmp_path):
     file = tmp_path / "my vit.py"
     reader.run("start", file)
     command = [sys.executable, "-u", "-m", "vitbook", "exercises", "check", str(file), "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    hears_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where these tests run in the background
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=hears_ctrl_c
+    ) as process:
 
         def up_to(words: str) -> str:
             seen = ""

@@ -65,7 +65,8 @@ def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
     except SystemExit as stop:
         if not stop.code:  # help was asked for and given
             raise
-        rows = [row.strip(" │|") for row in said.getvalue().split("For full helptext")[0].splitlines()[1:]]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())  # in a terminal it has colors
+        rows = [row.strip(" │|") for row in plain.split("For full helptext")[0].splitlines()[1:]]
         message = _one_line(" ".join(row for row in rows if row.strip("─-")))  # without the box around it
         message = re.sub(r"^Error parsing [A-Za-z._]+: ", "", message)  # the group of the options, which nobody typed
         raise Usage(f"{message} (see {PROGRAM} {name} --help)") from None

@@ -53,6 +53,7 @@ _ATTEND = Exercise(
 ) | {
     wrong.softmax_over_the_queries: lambda scores, v: scores.softmax(dim=-2) @ v,
     wrong.softmax_over_the_first_axis: lambda scores, v: scores.softmax(dim=0) @ v,
+    "Your softmax runs over axis 1. The keys are the last axis: dim=-1.": lambda scores, v: scores.softmax(dim=1) @ v,
     wrong.scaled_after_the_softmax: lambda scores, v: scores.softmax(dim=-1) / v.shape[-1] ** 0.5 @ v,
     "Your scores are not put through a softmax.": lambda scores, v: scores @ v,
     "You return the weights; multiply them by v.": lambda scores, v: scores.softmax(dim=-1),
@@ -112,9 +113,7 @@ _PROJECT = Exercise(
     wrong.QkvInterleaved: _order("d three"),
     "Your query and key are exchanged.": lambda x, qkv: _order("three d")(x, qkv)[[1, 0, 2]],
     "Your three stand in the wrong order: query, key, value.": lambda x, qkv: _order("three d")(x, qkv)[[2, 0, 1]],
-    "The bias of qkv is missing: call it, qkv(x).": lambda x, qkv: (
-        (x @ qkv.weight.mT).unflatten(-1, (3, -1)).unbind(-2)
-    ),
+    "The bias of qkv is missing: call it, qkv(x).": lambda x, qkv: torch.stack((x @ qkv.weight.mT).chunk(3, dim=-1)),
 }
 
 _MULTIHEAD = _module(
