@@ -116,7 +116,8 @@ FAULTS = {
 
 @pytest.mark.parametrize(("right", "instead", "expected"), FAULTS.values(), ids=FAULTS)
 def test_a_fault_is_said_plainly_at_the_readers_line(command, monkeypatch, right, instead, expected):
-    monkeypatch.setattr(reader, "LIMIT", 5)
+    if "while" in instead or "iter" in instead:
+        monkeypatch.setattr(reader, "LIMIT", 5)
     assert right in BUILT_IN
     Path("mine.py").write_text(BUILT_IN.replace(right, instead), encoding="utf-8")
     status, printed = command("check", "mine.py")
