@@ -23,9 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
     try:
-        _command(sys.argv[1:] if arguments is None else arguments)()
+        code = _command(sys.argv[1:] if arguments is None else arguments)()
         sys.stdout.flush()
-        return 0
+        return code or 0
     except Usage as error:
         code, message = 2, str(error)
     except KeyboardInterrupt as error:
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _command(arguments: Sequence[str]) -> Callable[[], None]:
+def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
     """The call that the arguments describe. Raises Usage where they describe none."""
     import tyro
 
@@ -65,7 +65,8 @@ def _command(arguments: Sequence[str]) -> Callable[[], None]:
     except SystemExit as stop:
         if not stop.code:  # help was asked for and given
             raise
-        rows = [row.strip(" │|") for row in said.getvalue().split("For full helptext")[0].splitlines()[1:]]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue())  # in a terminal it has colors
+        rows = [row.strip(" │|") for row in plain.split("For full helptext")[0].splitlines()[1:]]
         message = _one_line(" ".join(row for row in rows if row.strip("─-")))  # without the box around it
         message = re.sub(r"^Error parsing [A-Za-z._]+: ", "", message)  # the group of the options, which nobody typed
         raise Usage(f"{message} (see {PROGRAM} {name} --help)") from None

@@ -185,11 +185,25 @@ class Recipes:
 
 @dataclass(frozen=True)
 class Exercises:
-    """List the exercises of all chapters, and which of them a notebook has solved."""
+    """List the exercises of all chapters, and which a notebook has solved; or build a model in a file of your own."""
 
+    # start, check or next, a file such as my_vit.py, and after check photographs for the finished model to name;
+    # without any of them, the exercises of all chapters are listed
+    task: Positional[tuple[str, ...]] = ()
     notebook: Path | None = None  # a saved chapter that you worked in; its stored answers are read, nothing is run
+    watch: bool = False  # whether to check again at every save of the file, until Ctrl-C
 
-    def __call__(self) -> None:
+    def __post_init__(self):
+        if self.task and (self.task[0] not in ("start", "check", "next") or len(self.task) < 2):
+            raise ValueError(f"expected start, check or next, and a file such as my_vit.py, got {' '.join(self.task)}")
+        if len(self.task) > 2 and self.task[0] != "check":
+            raise ValueError(f"{self.task[0]} takes one file, got {len(self.task) - 1}")
+
+    def __call__(self) -> int | None:
+        if self.task:
+            from vitbook.exercises import reader
+
+            return reader.run(*self.task[:2], self.task[2:], self.watch)
         from vitbook.exercises import EXERCISES
         from vitbook.exercises.progress import progress
 

@@ -31,9 +31,10 @@ def _topics() -> list[str]:
 
 
 def _exercises_of(topic: str) -> dict[str, Exercise]:
-    """The exercises that a file defines, in its order. Only this file is imported."""
+    """The exercises that a file defines under public names, in its order. Only this file is imported."""
     module = importlib.import_module(f"{__name__}.{topic}")
-    return {f"{topic}.{name}": value for name, value in vars(module).items() if isinstance(value, Exercise)}
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return {f"{topic}.{name}": value for name, value in public.items() if isinstance(value, Exercise)}
 
 
 @cache

@@ -48,6 +48,7 @@ class Exercise:
     tolerance: largest relative error; by default 1e-6 for a function, 1e-3 for a real number, and 0 for a whole one.
     gradients: whether those of tensors and parameters among the arguments are compared too.
     level: one of `LEVELS`; kind: one of `KINDS`, by default "predict" for a number and "write" for a function.
+    adapt: makes of an attempt what is called with the arguments; for a class of modules, see `modules.py`.
     sizes: the values of symbols for a list of arguments, which are added to what is printed about a mistake.
     mistakes: for known mistakes, a tuple of those made at once, what such an attempt does, or the number that it finds.
     `Exercise(…) | {mistake: attempt, …}` adds them; a single mistake may stand there without a tuple.
@@ -60,6 +61,7 @@ class Exercise:
     gradients: bool = False
     level: str = "medium"
     kind: str = ""
+    adapt: Callable[[Callable], Callable] = lambda attempt: attempt
     sizes: Callable[..., Mapping[str, float]] = lambda *arguments: {}
     mistakes: Mapping[tuple[Mistake, ...], Callable | float] = field(default_factory=dict)
 
@@ -70,6 +72,14 @@ class Exercise:
     def __or__(self, mistakes: Mapping[Mistake | tuple[Mistake, ...], Callable | float]) -> "Exercise":
         more = {made if isinstance(made, tuple) else (made,): attempt for made, attempt in mistakes.items()}
         return replace(self, mistakes={**self.mistakes, **more})
+
+
+class Refused(Exception):
+    """Raised by an adapted attempt whose result is not even looked at. mistakes: variants that it shows."""
+
+    def __init__(self, reason: str, *mistakes: Callable):
+        super().__init__(reason)
+        self.mistakes = mistakes
 
 
 def combined(attempt: Callable, *mistakes: Mistake, at_once: int | None = None) -> dict[tuple, Callable]:
@@ -94,6 +104,7 @@ def judge(exercise: Exercise, attempt: Any) -> str:
         return _judge_number(exercise, attempt)
     if not callable(attempt):
         return f"not yet: expected the function itself, not called, got {_described(attempt)}."
+    attempt = exercise.adapt(attempt)
     generator = torch.Generator()
     generator.seed()  # other numbers at every call; the global generator stays as it is
     cases = exercise.inputs(generator)
@@ -101,6 +112,9 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     to_do = [isinstance(value, NotImplementedError) and not str(value) for value in got]
     if any(to_do) or (all(value is ... or value is None for value in got) and _is_stub(attempt)):
         return NOT_ATTEMPTED
+    if refused := [value for value in got if isinstance(value, Refused)]:
+        suspects = [refused[-1].mistakes] if refused[-1].mistakes else []
+        return _wrapped([f"not yet: {refused[-1]}.", *_naming(suspects, {}), *_references(suspects)])
     if any(
         isinstance(value, RuntimeError | ValueError) and re.search("dtype|scalar type", str(value)) for value in got
     ):
@@ -151,7 +165,7 @@ def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) 
             got = _gradients(attempt, names, case)
         except Exception as error:
             why = "An operation in place overwrites what the gradient needs." if "inplace" in str(error) else _CUT
-            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *_stopped(error), why])
+            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *stopped(error), why])
         for name, theirs in expected.items():
             precision = 100 * (_FLOAT32 if got[name].dtype == torch.float32 else exercise.tolerance or 1e-6)
             ours, theirs = got[name].double(), theirs.double()
@@ -282,7 +296,7 @@ def _references(suspects: list[tuple[Mistake, ...]]) -> list[str]:
 def _difference(got: Any, expected: Any) -> list[str]:
     """What was expected and what came, where they differ most."""
     if isinstance(got, Exception):
-        return ["Your code stops with an error:", *_stopped(got)]
+        return ["Your code stops with an error:", *stopped(got)]
     if got is None:
         return [f"expected {_described(expected)}, got None: does the function end in a return?"]
     if _is_boolean(expected) and not _is_boolean(got):
@@ -346,7 +360,7 @@ def _remark(got: Tensor, expected: Tensor) -> list[str]:
     return []
 
 
-def _stopped(error: Exception) -> list[str]:
+def stopped(error: Exception) -> list[str]:
     """An exception, at the line of whoever wrote the attempt: two lines, without anything of installed code."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
