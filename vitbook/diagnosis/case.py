@@ -125,6 +125,15 @@ class Case:
             raise NotAsked("no attention was seen")
         return self.watched[0].attentions
 
+    @property
+    def keeps_tokens_whole(self) -> bool:
+        """Whether no attention tears tokens or hides some; else, what is not read may follow from that."""
+        return not any(seen.causal or seen.split is False or seen.joined is False for seen in self.attentions)
+
+    def needs_whole_tokens(self) -> None:
+        if not self.keeps_tokens_whole:
+            raise NotAsked("attention does not keep tokens whole, or sees a part of them only")
+
     @cached_property
     def attentions_if_any(self) -> list[Attention]:
         try:

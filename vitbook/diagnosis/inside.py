@@ -44,13 +44,10 @@ def a_token_is_a_rectangle(case: Case) -> None:
             break
     if not tokens:
         raise NotAsked("no token of one image was seen")
-    expect(all(map(_is_patch, tokens)), f"one is made of {_spread(tokens)}, scattered.")
-
-
-def _spread(tokens: list[Tensor]) -> str:
-    worst = next(token for token in tokens if not _is_patch(token))
-    area = (worst > 0).any(dim=0)
-    return f"{int(area.sum())} pixels in {int(area.any(1).sum())} rows and {int(area.any(0).sum())} columns"
+    for token in tokens:
+        area = (token > 0).any(dim=0)
+        size = f"{int(area.sum())} pixels in {int(area.any(1).sum())} rows and {int(area.any(0).sum())} columns"
+        expect(_is_patch(token), f"one is made of {size}, scattered.")
 
 
 def _expect_whole_vectors(numbers: list[Tensor], feature_map: Tensor | None) -> None:
@@ -337,31 +334,31 @@ def head_gets_normalized_tokens(case: Case) -> None:
 )
 def patches_are_read_alike(case: Case) -> None:
     case.needs_sight()
-    watch, logits, _ = case.watched
-    if not _reads_alike(*_tokens_read(case, watch.attentions, logits)):
-        model = case.shaken().requires_grad_()  # once more, as the zeros of a maximum are elsewhere each time
-        watch, logits = case.watch(model, case.images())
-        patches, read = _tokens_read(case, watch.attentions, logits)
+    case.needs_whole_tokens()
+    if not _reads_alike(*_tokens_read(case, case.subject)):
+        # once more, as the zeros of a maximum are elsewhere each time
+        patches, read = _tokens_read(case, case.shaken().requires_grad_())
         if not _reads_alike(patches, read):
             learned = (~patches).nonzero().flatten().tolist()
             class_token = f" Token {learned[0]} is the same for all images: a class token." if learned else ""
             raise Failed(f"of {int(patches.sum())} patches, it reads {int((patches & read).sum())}.{class_token}")
 
 
-def _tokens_read(case: Case, attentions: list[Attention], logits: Tensor) -> tuple[Tensor, Tensor]:
+def _tokens_read(case: Case, model: nn.Module) -> tuple[Tensor, Tensor]:
     """Which tokens are patches, and which the head reads; read off the queries of the first and the last attention.
 
     A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
     """
-    if not attentions:
-        raise NotAsked("no attention was seen")
-    first, last = attentions[0].queries, attentions[-1].queries
-    by_image = first.ndim == 3 or first.shape[0] == case.batch
-    if case.batch < 2 or first.shape != last.shape or not by_image or not last.requires_grad:
+    watch, logits = case.watch(model, case.images())
+    of_others = case.watch(model, case.images(), until_attention=True)[0].attentions
+    first, last = watch.attentions[0].queries, watch.attentions[-1].queries
+    if first.shape != last.shape or first.shape[0] % case.batch or not last.requires_grad:
         raise NotAsked("its tokens are others at the end than at the start")
-    rows = first.detach().reshape(case.batch, -1, *first.shape[-2:])
-    patches = (rows - rows[:1]).abs().amax(dim=(0, 1, 3)) > 1e-6 * rows.abs().max()
-    slope = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), last, retain_graph=True)[0]
+    if first.ndim != 3 and first.shape[0] != case.batch:
+        raise NotAsked("its tokens are cut into windows")
+    rows = (of_others[0].queries - first).detach().reshape(case.batch, -1, *first.shape[-2:])
+    patches = rows.abs().amax(dim=(0, 1, 3)) > 1e-6 * first.detach().abs().max()
+    slope = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), last)[0]
     return patches, slope.reshape(rows.shape).ne(0).any(dim=3).any(dim=1).any(dim=0)
 
 

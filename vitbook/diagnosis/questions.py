@@ -246,8 +246,8 @@ def parameters_play_a_part(case: Case) -> None:
     slopes = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), [p for _, p in named], allow_unused=True)
     idle = [n for (n, p), slope in zip(named, slopes, strict=True) if slope is None or (p.ndim > 1 and not slope.any())]
     expect(not idle, f"no gradient reaches {', '.join(idle[:4])}{' …' if len(idle) > 4 else ''}.")
-    for (name, parameter), slope in zip(named, slopes, strict=True):
-        if parameter.ndim > 1 and slope.ndim == parameter.ndim:
+    if case.attentions_if_any and case.keeps_tokens_whole:
+        for (name, _), slope in zip(named, slopes, strict=True):
             _expect_no_idle_rows(case, name, slope)
 
 
@@ -259,8 +259,10 @@ def _trained(case: Case) -> list[tuple[str, nn.Parameter]]:
 
 def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
     """Of a table with a row for each token, no row is idle; of a linear map's outputs, not a third or more."""
-    idle = ~slope.flatten(0, -2).any(dim=1) if slope.ndim == 2 or slope.shape[0] == 1 else slope.new_zeros(0).bool()
-    if not idle.any() or not case.attentions_if_any:
+    if slope.ndim != 2 and not (slope.ndim == 3 and slope.shape[0] == 1):
+        return
+    idle = ~slope.flatten(0, -2).any(dim=1)
+    if not idle.any():
         return
     tokens = case.attentions[0].queries.shape[-2]
     if len(idle) == tokens:

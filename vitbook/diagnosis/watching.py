@@ -90,6 +90,7 @@ class Watch(TorchDispatchMode):
         self.norms: list[Norm] = []
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
         self._pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
+        self._unprojected: list[Attention] = []
         self._blends: list[tuple[Attention, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
@@ -220,6 +221,7 @@ class Watch(TorchDispatchMode):
             if tokens is not None and one_in_each_row(tokens):
                 seen.split = len(tokens[:, 0].unique()) == len(tokens)
         self.attentions.append(seen)
+        self._unprojected.append(seen)
         if self.until_attention:
             raise Enough
         if seen.split:
@@ -231,11 +233,14 @@ class Watch(TorchDispatchMode):
         parameter = self.past(weight).weight
         if past.made_by == "linear" and past.width == output.shape[-1] < width == x.shape[-1]:
             self.no_activation.append((past.weight, parameter))
+        if past.made_by == "blend":
+            for seen in self._unprojected:
+                seen.projection = parameter
+            self._unprojected.clear()
         if past.made_by == "blend" and self._blends:
             tokens = token_of(x, [result for _, result in self._blends])
             for seen, _ in self._blends:
                 seen.joined = None if tokens is None else one_in_each_row(tokens)
-                seen.projection = parameter
             self._blends.clear()
         self.linear.append(Past("linear", 1.0, width, parameter, past.made_by, output))
         return self.linear[-1]
