@@ -172,6 +172,20 @@ def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:
                 yield children
 
 
+def unregistered(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """Attributes that keep something to learn where parameters() does not find it, and how many numbers."""
+    registered = {id(parameter) for parameter in model.parameters()}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_"):
+                continue  # where nn.Module keeps what is registered
+            kept = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            inside = [x for thing in kept for x in (thing.parameters() if isinstance(thing, nn.Module) else [thing])]
+            lost = [x for x in inside if isinstance(x, Tensor) and x.requires_grad and id(x) not in registered]
+            if lost:
+                yield ".".join(filter(None, [path, name])), sum(x.numel() for x in lost)
+
+
 RATES = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "drop_path", "drop_prob")
 
 

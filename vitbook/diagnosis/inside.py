@@ -349,13 +349,17 @@ def _tokens_read(case: Case, model: nn.Module) -> tuple[Tensor, Tensor]:
 
     A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
     """
-    watch, logits = case.watch(model, case.images())
+    images = case.images().requires_grad_()
+    watch, logits = case.watch(model, images)
     of_others = case.watch(model, case.images(), until_attention=True)[0].attentions
     first, last = watch.attentions[0].queries, watch.attentions[-1].queries
     if first.shape != last.shape or first.shape[0] % case.batch or not last.requires_grad:
         raise NotAsked("its tokens are others at the end than at the start")
     if first.ndim != 3 and first.shape[0] != case.batch:
         raise NotAsked("its tokens are cut into windows")
+    middle = first[..., first.shape[-2] // 2, :]
+    if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
+        raise NotAsked("its tokens are mixed before the first attention")
     rows = (of_others[0].queries - first).detach().reshape(case.batch, -1, *first.shape[-2:])
     patches = rows.abs().amax(dim=(0, 1, 3)) > 1e-6 * first.detach().abs().max()
     slope = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), last)[0]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.diagnosis.case import Case, NotAsked, apart, dropouts, seeded, stacks
+from vitbook.diagnosis.case import Case, NotAsked, apart, dropouts, seeded, stacks, unregistered
 
 
 @dataclass
@@ -105,6 +105,8 @@ def every_batch_size_will_do(case: Case) -> None:
 def float64_works(case: Case) -> None:
     if case.device.type == "mps":
         raise NotAsked("this device has no float64")
+    if next(unregistered(case.model), None):
+        raise NotAsked("it holds layers that double() does not reach")
     model = copy.deepcopy(case.model).double().eval()
     logits = attempt(lambda: model(case.images(1 if case.large else None).double()))
     expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
@@ -163,9 +165,14 @@ def _what_mixes(case: Case) -> str:
         return "batch statistics: a BatchNorm that stays in training."
     if any(seen.axis == -4 for seen in attentions):
         return "a softmax over the first axis, the batch (dim=0), instead of the keys (dim=-1)."
-    if attentions and all(seen.queries.shape[-2] == case.batch for seen in attentions):
+    if _attends_to_the_batch(case):
         return "attention over the batch: nn.MultiheadAttention and nn.TransformerEncoder need batch_first=True."
     return ""
+
+
+def _attends_to_the_batch(case: Case) -> bool:
+    attentions = case.attentions_if_any
+    return bool(attentions) and all(seen.queries.shape[-2] == case.batch for seen in attentions)
 
 
 @question(
@@ -241,6 +248,9 @@ def every_pixel_counts(case: Case) -> None:
     where="04_multihead.ipynb#what-w_o-is-for",
 )
 def parameters_play_a_part(case: Case) -> None:
+    case.needs_sight()
+    if _attends_to_the_batch(case):
+        raise NotAsked("attention runs over the batch")
     logits = seeded(case.subject, case.images())
     named = [(n, p) for n, p in _trained(case) if "mask_token" not in n]  # for pretraining
     slopes = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), [p for _, p in named], allow_unused=True)
@@ -287,17 +297,8 @@ def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
     where="08_encoder.ipynb#the-encoder",
 )
 def learned_things_are_registered(case: Case) -> None:
-    registered = {id(parameter) for parameter in case.model.parameters()}
-    for path, module in case.model.named_modules():
-        for name, value in vars(module).items():
-            if name.startswith("_"):
-                continue
-            kept = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-            for thing in kept:
-                inside = list(thing.parameters()) if isinstance(thing, nn.Module) else [thing]
-                lost = [x for x in inside if isinstance(x, Tensor) and x.requires_grad and id(x) not in registered]
-                count = sum(x.numel() for x in lost)
-                expect(not lost, f"{'.'.join(filter(None, [path, name]))} has {count:,} numbers to learn that are not.")
+    for where, count in unregistered(case.model):
+        raise Failed(f"{where} has {count:,} numbers to learn that model.parameters() lacks.")
 
 
 @question(
@@ -367,7 +368,7 @@ def logits_are_no_probabilities(case: Case) -> None:
     where="11_engine.ipynb#fewer-bits",
 )
 def autocast_works(case: Case) -> None:
-    images = case.images(min(case.batch, 2)).float()
+    images = case.images().float()
     model = copy.deepcopy(case.model).float().eval()
     with torch.no_grad(), torch.autocast(case.device.type, torch.bfloat16):
         logits = attempt(lambda: model(images))

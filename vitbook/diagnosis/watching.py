@@ -120,6 +120,8 @@ class Watch(TorchDispatchMode):
             return past
         if name == "cat":
             return past if len({self.past(x).made_by for x in tensors}) == 1 else replace(past, made_by="")
+        if name in ("sub", "sub_") and past.operands:
+            return past  # the largest score, for a safe softmax
         if name in ("add", "add_"):
             return self._added(past, tensors, result)
         if name in ("mul", "mul_", "div", "div_"):
@@ -219,7 +221,7 @@ class Watch(TorchDispatchMode):
         if past.made_by == "linear" and past.output is not None and (self.everything or len(self.attentions) < 2):
             tokens = token_of(values.flatten(0, -3)[-1], [past.output])
             if tokens is not None and one_in_each_row(tokens):
-                seen.split = len(tokens[:, 0].unique()) == len(tokens)
+                seen.split = len(tokens.mode(dim=-1).values.unique()) == len(tokens)
         self.attentions.append(seen)
         self._unprojected.append(seen)
         if self.until_attention:
