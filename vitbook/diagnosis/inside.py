@@ -324,6 +324,8 @@ def head_gets_normalized_tokens(case: Case) -> None:
     head = watch.past(logits)
     if head.made_by != "linear" or all(linear.fed_by != "norm" for linear in watch.linear):
         raise NotAsked("no linear head, or no norms before the layers")
+    if case.attentions[0].queries.shape[-2] != case.attentions[-1].queries.shape[-2]:
+        raise NotAsked("its last attention pools the tokens")
     expect(head.fed_by != "sum", "it gets the sum of the last block's residual connection.")
 
 
