@@ -477,9 +477,11 @@ class AttentionPool(nn.Module):
             nn.Parameter(torch.randn(1, 1, D)),
             nn.MultiheadAttention(D, HEADS, batch_first=True),
         )
+        self.norm, self.mlp = nn.LayerNorm(D), mlp()
 
     def forward(self, x):
-        return self.attention(self.probe.expand(len(x), -1, -1), x, x)[0][:, 0]
+        x = self.attention(self.probe.expand(len(x), -1, -1), x, x)[0]
+        return (x + self.mlp(self.norm(x)))[:, 0]
 
 
 class ClassAttention(nn.Module):

@@ -31,7 +31,7 @@ def test_a_right_model_passes_clean(name, capsys):
     report = capsys.readouterr().out
     assert "Nothing found in " in report and "FAILED" not in report and "Suspect" not in report
     assert "asking stops" not in report
-    assert report.count("not asked") <= (14 if name == "talking heads" else 7)  # whose weights are mixed after softmax
+    assert report.count("not asked") <= (15 if name == "talking heads" else 7)  # whose weights are mixed after softmax
 
 
 @pytest.mark.parametrize("side", [8, 28])

@@ -149,6 +149,12 @@ def seeded(model: nn.Module, x: Tensor) -> Tensor:
         return model(x)
 
 
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    """Its output without a graph, with the same random numbers at every call."""
+    with torch.no_grad():
+        return seeded(model, images)
+
+
 def apart(one: Tensor, other: Tensor) -> float:
     """By how much two tensors differ at most."""
     return (one - other).abs().max().item()

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.diagnosis.case import Case, NotAsked, apart, dropouts, seeded, stacks, unregistered
+from vitbook.diagnosis.case import Case, NotAsked, apart, dropouts, logits_of, seeded, stacks, unregistered
 
 
 @dataclass
@@ -92,7 +92,7 @@ def logits_come_out(case: Case) -> None:
 def every_batch_size_will_do(case: Case) -> None:
     model = case.subject
     for batch in (1, 2, 3) if case.large else (1, 2, 5):
-        logits = attempt(lambda batch=batch: model(case.images(batch)))
+        logits = attempt(lambda batch=batch: logits_of(model, case.images(batch)))
         expect(logits.shape == (batch, case.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
 
 
@@ -108,7 +108,7 @@ def float64_works(case: Case) -> None:
     if next(unregistered(case.model), None):
         raise NotAsked("it holds layers that double() does not reach")
     model = copy.deepcopy(case.model).double().eval()
-    logits = attempt(lambda: model(case.images(1 if case.large else None).double()))
+    logits = attempt(lambda: logits_of(model, case.images(1 if case.large else None).double()))
     expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
 
 
@@ -132,7 +132,8 @@ def images_count(case: Case) -> None:
 )
 def evaluation_is_deterministic(case: Case) -> None:
     images = case.images()
-    one, other = case.subject(images), case.subject(images)
+    with torch.no_grad():
+        one, other = case.subject(images), case.subject(images)
     expect(case.same(one, other), f"two calls gave logits up to {apart(one, other):.2g} apart.")
 
 
@@ -147,12 +148,12 @@ def images_do_not_mix(case: Case) -> None:
         raise NotAsked("the model takes one image at a time")
     case.needs_sight()
     images = case.images()
-    before = seeded(case.subject, images)
+    before = logits_of(case.subject, images)
     for changed in range(case.batch):
         others = torch.arange(case.batch) != changed
         images_now = images.clone()
         images_now[changed] = case.images()[changed]
-        now = seeded(case.subject, images_now)
+        now = logits_of(case.subject, images_now)
         if not case.same(now[others], before[others]):
             by = apart(now[others], before[others])
             raise Failed(f"another image {changed} changed the others' logits by up to {by:.2g}.", _what_mixes(case))
@@ -200,12 +201,12 @@ def _knows_no_order(case: Case) -> bool:
     """Whether there is a way to exchange strips of the image that the logits do not notice."""
     case.needs_sight()
     images = case.images()
-    logits = seeded(case.subject, images)
-    little = apart(seeded(case.subject, case.images()), logits) * (1e-6 if case.dtype == torch.float64 else 1e-4)
+    logits = logits_of(case.subject, images)
+    little = apart(logits_of(case.subject, case.images()), logits) * (1e-6 if case.dtype == torch.float64 else 1e-4)
     for axis in (2, 3):
         side = images.shape[axis]
         for strips in _prime_factors(side):  # one of them divides the side of the grid of patches
-            if apart(seeded(case.subject, images.roll(side // strips, dims=axis)), logits) < little:
+            if apart(logits_of(case.subject, images.roll(side // strips, dims=axis)), logits) < little:
                 return True
     return False
 
@@ -353,7 +354,7 @@ def blocks_start_different(case: Case) -> None:
 )
 def logits_are_no_probabilities(case: Case) -> None:
     for _ in range(8):
-        logits = seeded(case.shaken(), case.images())
+        logits = logits_of(case.shaken(), case.images())
         if (logits < 0).any():
             return
     sums = logits.sum(dim=-1)
@@ -396,7 +397,7 @@ def export_works(case: Case) -> None:
 def first_loss_is_near_ln_k(case: Case) -> None:
     if not case.untrained:
         raise NotAsked("the model is trained")
-    logits = seeded(case.copy(), case.images())
+    logits = logits_of(case.copy(), case.images())
     loss = F.cross_entropy(logits, case.labels()).item()
     expected = math.log(case.num_classes)
     evidence = f"it is {loss:.1f}, and ln {case.num_classes} = {expected:.1f}; the logits' standard deviation is"
