@@ -384,7 +384,7 @@ def _reads_alike(patches: Tensor, read: Tensor) -> bool:
 )
 def equations_hold(case: Case) -> None:
     if not isinstance(case.model, VisionTransformer) or isinstance(case.model.embedding.patch_embed, HybridEmbedding):
-        raise NotAsked("not built of this book's parts; so a second GELU, say, or a variance over D − 1 cannot be seen")
+        raise NotAsked("not built of this book's parts; so the order of query, key and value, say, cannot be seen")
     model, images = case.shaken(), case.images()
     expected = seeded(model, images)
 
