@@ -4,11 +4,13 @@
 """
 
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from vitbook.diagnosis import inside  # noqa: F401, its questions
 from vitbook.diagnosis.case import Case, NotAsked
 from vitbook.diagnosis.questions import QUESTIONS, Failed, Question, logits_come_out
 from vitbook.vit import VisionTransformer
@@ -24,6 +26,8 @@ class Finding:
     details: str = ""  # what was seen, or why it was not asked
     suspect: str = ""  # what the failure suggests
     where: str = ""  # the section that explains it, as a link from another chapter
+    certainty: str = ""  # of a failure: "certain" or "likely"
+    reason: str = ""  # why
 
 
 def diagnose(
@@ -34,21 +38,27 @@ def diagnose(
     order_counts: bool = True,
     untrained: bool = True,
     overfit: bool = False,
+    export: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> None:
     """Ask a model all that can be asked of one, and print what holds, what does not, and what that suggests.
 
     model: any module that makes logits (B, K) of images (B, C, H, W); image_shape: (C, H, W) and num_classes: K, both
     needed unless the model is a `VisionTransformer`. order_counts: whether the model is meant to know where its patches
     are; untrained: whether it is as it was initialized; overfit: whether to see, too, if it can learn a few images by
-    heart, which takes up to 500 steps of training.
+    heart, which takes up to 500 steps of training; export: whether to try torch.export; progress: is called with what
+    is asked before each question.
     """
-    findings = examine(model, image_shape, num_classes, order_counts, untrained, overfit)
+    findings = examine(model, image_shape, num_classes, order_counts, untrained, overfit, export, progress)
     for finding in findings:
         reason = f": {finding.details}" if finding.result == "not asked" else ""
         print(_wrapped(f"{finding.result:<9}  {finding.about}{reason}"))
         if finding.result == "FAILED":
             print(_wrapped(f"{'':11}{finding.details}"))
-            print(_wrapped(f"{'':11}Suspect: {finding.suspect}"))
+            suspect = "Suspect" if finding.certainty == "certain" else "Perhaps"
+            print(_wrapped(f"{'':11}{suspect}: {finding.suspect}"))
+            if finding.certainty == "likely":
+                print(_wrapped(f"{'':11}Not certain: {finding.reason}."))
             print(f"{'':11}Read chapters/{finding.where}")
     failed = sum(finding.result == "FAILED" for finding in findings)
     asked = sum(finding.result != "not asked" for finding in findings)
@@ -62,6 +72,8 @@ def examine(
     order_counts: bool = True,
     untrained: bool = True,
     overfit: bool = False,
+    export: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Finding]:
     """The report of `diagnose`, as a list. The same arguments.
 
@@ -77,25 +89,35 @@ def examine(
         )
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(0)
-        case = Case(model, tuple(image_shape), num_classes, order_counts, untrained, overfit)
-        return [_answer(question, case) for question in QUESTIONS]
+        case = Case(model, tuple(image_shape), num_classes, order_counts, untrained, overfit, export)
+        findings = []
+        for question in QUESTIONS:
+            if progress:
+                progress(question.about)
+            findings.append(_answer(question, case))
+    return findings
 
 
 def _answer(question: Question, case: Case) -> Finding:
     """What comes of one question. A model that cannot be run is asked nothing but whether it can."""
     result, details, suspect, where = "passed", "", question.suspect, question.where
+    certainty, reason = "", ""
     try:
         if not case.batch and question.ask is not logits_come_out:
             raise NotAsked("the model does not run")
         question.ask(case)
-    except NotAsked as reason:
-        result, details = "not asked", str(reason)
+    except NotAsked as why_not:
+        result, details = "not asked", str(why_not)
     except Failed as failure:
         result, details = "FAILED", failure.evidence
         suspect, where = failure.suspect or suspect, failure.where or where
+        likely = failure.likely or question.likely
+        certainty, reason = (
+            ("likely", likely) if likely else ("certain", "measured, and it holds of every right design")
+        )
     except Exception as error:  # whatever a model of unknown making may do
         result, details = "not asked", f"asking stops with {type(error).__name__}: {error}"
-    return Finding(question.ask.__name__, question.about, result, details, suspect, where)
+    return Finding(question.ask.__name__, question.about, result, details, suspect, where, certainty, reason)
 
 
 def _wrapped(text: str) -> str:

@@ -8,9 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from vitbook.diagnosis.watching import Attention, Watch
+from vitbook.diagnosis.watching import Attention, Enough, Watch
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
+LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and of fewer images
 
 
 class NotAsked(Exception):
@@ -20,21 +21,28 @@ class NotAsked(Exception):
 class Case:
     """A model to be asked, and what its owner says of it. All sizes of batch are ones that it takes."""
 
-    def __init__(self, model, image_shape, num_classes, order_counts=True, untrained=True, overfit=False):
+    def __init__(self, model, image_shape, num_classes, order_counts=True, untrained=True, overfit=False, export=False):
         self.model, self.image_shape, self.num_classes = model, image_shape, num_classes
-        self.order_counts, self.untrained, self.overfit = order_counts, untrained, overfit
+        self.order_counts, self.untrained, self.overfit, self.export = order_counts, untrained, overfit, export
+        self.large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
         self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.dtype, self.batch, self.error = self._runs_on(image_shape)
         channels, height, width = image_shape
         self.turned = not self.batch and self._runs_on((channels, width, height))[1] > 0
 
     def _runs_on(self, image_shape: tuple[int, ...]) -> tuple[torch.dtype, int, str]:
-        """A dtype and a size of batch that the model takes, float64 if it can; if none, 0 and its error in float32."""
+        """A dtype and a size of batch that the model takes; if none, 0 and its error in float32.
+
+        A small model is asked in float64 if it can, so that rounding hides nothing.
+        """
         errors: dict[torch.dtype, str] = {}
-        for dtype, batch in itertools.product((torch.float64, torch.float32), BATCHES):
+        dtypes = (torch.float32,) if self.large else (torch.float64, torch.float32)
+        batches = sorted(BATCHES, key=lambda batch: batch != 2) if self.large else BATCHES
+        for dtype, batch in itertools.product(dtypes, batches):
             try:
                 model = deepcopy(self.model).to(dtype).eval()
-                logits = model(torch.randn(batch, *image_shape, dtype=dtype).to(self.device))
+                with torch.no_grad():
+                    logits = model(torch.randn(batch, *image_shape, dtype=dtype).to(self.device))
             except Exception as error:
                 errors.setdefault(dtype, f"{type(error).__name__}: {error}")
                 continue
@@ -49,12 +57,21 @@ class Case:
         return deepcopy(self.model).to(self.dtype).train(training)
 
     def shaken(self, training: bool = False) -> nn.Module:
-        """The model with some noise on every parameter, so that no zero, as in a new head, hides anything."""
+        """The model with some noise on every parameter, so that no zero, as in a new head, hides anything.
+
+        The wider a layer, the less of it, so that attention stays soft.
+        """
         model = self.copy(training)
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.add_(self.normal(*parameter.shape), alpha=0.1)
+                width = parameter[0].numel() if parameter.ndim in (2, 4) else 1
+                parameter.add_(self.normal(*parameter.shape), alpha=min(0.1, 0.5 * width**-0.5))
         return model
+
+    @cached_property
+    def subject(self) -> nn.Module:
+        """One copy with noise, for the questions that change nothing of it."""
+        return self.shaken().requires_grad_()
 
     def normal(self, *shape: int) -> Tensor:
         return torch.randn(shape, dtype=self.dtype).to(self.device)
@@ -67,41 +84,62 @@ class Case:
 
     def same(self, one: Tensor, other: Tensor) -> bool:
         """Whether two tensors hold the same numbers, but for rounding."""
+        if one.shape != other.shape:
+            return False
         tolerance = 1e-9 if self.dtype == torch.float64 else 1e-4
-        return one.shape == other.shape and torch.allclose(one, other, rtol=tolerance, atol=tolerance)
+        return bool((one - other).abs().max() <= tolerance * other.abs().max().clamp(min=1))
 
     @cached_property
     def blind(self) -> bool:
         """Whether the logits do not depend on the image."""
-        model, images = self.shaken(), self.images().requires_grad_()
-        logits = seeded(model, images)
-        return not depends(logits, images) and self.same(logits, seeded(model, self.images()))
+        images = self.images().requires_grad_()
+        logits = seeded(self.subject, images)
+        return not depends(logits, images) and self.same(logits, seeded(self.subject, self.images()))
 
     def needs_sight(self) -> None:
         if self.blind:
             raise NotAsked("the logits do not depend on the image")
 
-    def watch(self, model: nn.Module, images: Tensor) -> tuple[Watch, Tensor]:
-        """What was seen of the model's operations, and its logits."""
+    def watch(self, model: nn.Module, images: Tensor, until_attention: bool = False) -> tuple[Watch, Tensor | None]:
+        """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
+        watch, logits = Watch(until_attention, everything=not self.large), None
         try:
-            with Watch() as watch:
+            with watch:
                 logits = seeded(model, images)
+        except Enough:
+            pass
         except Exception as error:  # an operation that cannot be watched
             raise NotAsked(f"its operations cannot be watched ({type(error).__name__})") from None
         return watch, logits
 
     @cached_property
-    def watched(self) -> tuple[nn.Module, Watch, Tensor]:
-        """A copy of the model, what was seen of its operations, and its logits."""
-        model = self.shaken().requires_grad_()
-        return model, *self.watch(model, self.images())
+    def watched(self) -> tuple[Watch, Tensor, Tensor]:
+        """What was seen of the operations of `subject`, its logits, and the images."""
+        images = self.images().requires_grad_()
+        return *self.watch(self.subject, images), images
 
     @property
     def attentions(self) -> list[Attention]:
         """Every attention that the model computes; at least one."""
-        if not self.watched[1].attentions:
+        if not self.watched[0].attentions:
             raise NotAsked("no attention was seen")
-        return self.watched[1].attentions
+        return self.watched[0].attentions
+
+    @property
+    def keeps_tokens_whole(self) -> bool:
+        """Whether no attention tears tokens or hides some; else, what is not read may follow from that."""
+        return not any(seen.causal or seen.split is False or seen.joined is False for seen in self.attentions)
+
+    def needs_whole_tokens(self) -> None:
+        if not self.keeps_tokens_whole:
+            raise NotAsked("attention does not keep tokens whole, or sees a part of them only")
+
+    @cached_property
+    def attentions_if_any(self) -> list[Attention]:
+        try:
+            return self.attentions
+        except NotAsked:
+            return []
 
 
 def seeded(model: nn.Module, x: Tensor) -> Tensor:
@@ -109,6 +147,17 @@ def seeded(model: nn.Module, x: Tensor) -> Tensor:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return model(x)
+
+
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    """Its output without a graph, with the same random numbers at every call."""
+    with torch.no_grad():
+        return seeded(model, images)
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """By how much two tensors differ at most."""
+    return (one - other).abs().max().item()
 
 
 def depends(x: Tensor, images: Tensor) -> bool:
@@ -127,6 +176,20 @@ def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:
             kinds = {(type(m), tuple(p.shape for p in m.parameters())) for m in children}
             if len(kinds) == 1 < len(children) and sum(p.ndim > 1 for p in children[0].parameters()) > 1:
                 yield children
+
+
+def unregistered(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """Attributes that keep something to learn where parameters() does not find it, and how many numbers."""
+    registered = {id(parameter) for parameter in model.parameters()}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_"):
+                continue  # where nn.Module keeps what is registered
+            kept = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            inside = [x for thing in kept for x in (thing.parameters() if isinstance(thing, nn.Module) else [thing])]
+            lost = [x for x in inside if isinstance(x, Tensor) and x.requires_grad and id(x) not in registered]
+            if lost:
+                yield ".".join(filter(None, [path, name])), sum(x.numel() for x in lost)
 
 
 RATES = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "drop_path", "drop_prob")

@@ -25,21 +25,37 @@ class Attention:
     queries: Tensor  # (..., T, d)
     keys: Tensor
     weight: nn.Parameter | None  # of the linear map that made the queries
+    axis: int  # over which the softmax runs, from the end
+    inputs: int  # of the linear map that made the queries
     split: bool | None = None  # the rows of a head are different tokens; None where that cannot be read off
     joined: bool | None = None  # the output projection gets the answers of one query at a time
+    projection: nn.Parameter | None = None  # the weight of the output projection
 
 
 @dataclass(frozen=True)
 class Past:
     """Where a tensor comes from."""
 
-    made_by: str = ""  # "parameter", "linear", "norm", "sum", "product", "softmax", "blend"; "" for anything else
+    made_by: str = (
+        ""  # "parameter", "linear", "norm", "activation", "sum", "product", "softmax", "blend"; "" for others
+    )
     factor: float | None = 1.0  # the numbers that it was multiplied by since the last linear map; None for unknown
     width: int = 0  # of the vectors that the linear map or the product took
     weight: nn.Parameter | None = None  # itself, or that of the last linear map
     fed_by: str = ""  # what made the input of that map
     output: Tensor | None = None  # of that map, (..., tokens, D)
     operands: tuple[Tensor, ...] = ()  # of the product
+    axis: int = -1  # over which the softmax runs
+
+
+@dataclass(frozen=True)
+class Norm:
+    """One normalization, as it was computed."""
+
+    sizes: tuple[int, ...]  # of the axes that it runs over
+    eps: float | None = None
+    correction: float = 0  # variances are divided by the size minus this
+    of_batch: bool = False  # by the mean and variance of this batch
 
 
 MOVES = (
@@ -48,18 +64,33 @@ MOVES = (
 )
 KEEPS = set(MOVES.split()) | {"masked_fill", "masked_fill_", "where", "mean", "sum"}
 NORMS = {"native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_fused_rms_norm"}
+ACTIVATIONS = {"gelu", "gelu_", "relu", "relu_", "silu", "silu_"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
 
 
-class Watch(TorchDispatchMode):
-    """Inside `with Watch() as watch`, every attention that is computed is noted in watch.attentions."""
+class Enough(Exception):
+    """All that was wanted has been seen."""
 
-    def __init__(self):
+
+class Watch(TorchDispatchMode):
+    """Inside `with Watch() as watch`, every attention that is computed is noted in watch.attentions.
+
+    until_attention: raise `Enough` after the first one. everything: read the tokens of all attentions off their
+    numbers, not only those of the first two.
+    """
+
+    def __init__(self, until_attention: bool = False, everything: bool = True):
         super().__init__()
+        self.until_attention, self.everything = until_attention, everything
         self.attentions: list[Attention] = []
         self.linear: list[Past] = []  # the outputs of all linear maps
         self.no_activation: list[tuple[nn.Parameter, nn.Parameter]] = []  # maps D → M → D, M > D, nothing between
+        self.activations_twice = 0  # one right after another
+        self.branches_activated = 0  # what is added to the tokens (B, T, D) comes right from an activation
+        self.norms: list[Norm] = []
+        self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
         self._pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
+        self._unprojected: list[Attention] = []
         self._blends: list[tuple[Attention, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
@@ -84,24 +115,47 @@ class Watch(TorchDispatchMode):
             return Past()
         main = max(tensors, key=lambda x: (self.past(x).operands != (), x.numel()))
         past = self.past(main)
+        self._note_norm(name, main, named, past)
         if name in KEEPS:
             return past
         if name == "cat":
             return past if len({self.past(x).made_by for x in tensors}) == 1 else replace(past, made_by="")
+        if name in ("sub", "sub_") and past.operands:
+            return past  # the largest score, for a safe softmax
         if name in ("add", "add_"):
             return self._added(past, tensors, result)
         if name in ("mul", "mul_", "div", "div_"):
             return self._scaled(past, args[1] if main is args[0] else args[0], "div" in name)
         if name in ("_softmax", "softmax", "_safe_softmax") and past.made_by == "product":
-            return replace(past, made_by="softmax")
+            return replace(
+                past, made_by="softmax", axis=named["dim"] - main.ndim if named["dim"] >= 0 else named["dim"]
+            )
         if name in PRODUCTS:
             return self._multiplied(*tensors[-2:], named.get("alpha", 1.0), result)
         if name == "convolution":
             x, weight = tensors[:2]
+            if result.ndim == 4 and not self.attentions:
+                self.feature_map = result
             return self._mapped(x.flatten(2).mT, self.past(x), weight, result.flatten(2).mT, weight[0].numel())
         if name.startswith("_scaled_dot_product"):
             return self._fused(*tensors[:3], named, result[0])
+        if name in ACTIVATIONS:
+            self.activations_twice += past.made_by == "activation"
+            return replace(past, made_by="activation", factor=None, operands=())
         return replace(past, made_by="norm" if name in NORMS else "", factor=None, operands=())
+
+    def _note_norm(self, name: str, x: Tensor, named: dict, past: Past) -> None:
+        """Remember a normalization of activations, or the variance that a hand-made one computes."""
+        if name in ("native_layer_norm", "_fused_rms_norm"):
+            self.norms.append(Norm(tuple(named["normalized_shape"]), named.get("eps")))
+        elif name in ("native_batch_norm", "_native_batch_norm_legit") and named.get("training"):
+            self.norms.append(Norm((x.shape[1],), of_batch=True))
+        elif name in ("var", "std", "var_mean", "std_mean") and named.get("keepdim") and past.made_by != "parameter":
+            axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
+            correction = named.get("correction", 1 if named.get("unbiased", True) else 0)
+            self.norms.append(
+                Norm(tuple(x.shape[axis] for axis in axes), None, 1 if correction is None else correction)
+            )
 
     def _added(self, past: Past, terms: list[Tensor], result: Tensor) -> Past:
         """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""
@@ -111,6 +165,8 @@ class Watch(TorchDispatchMode):
             return replace(past, output=result.flatten(0, -2)) if past.made_by == "linear" else past
         factor = next((f for x in terms if (f := self.past(x).factor) != 1.0), 1.0)
         alike = len(terms) == 2 and terms[0].shape == terms[1].shape
+        if alike and result.ndim == 3:
+            self.branches_activated += any(self.past(x).made_by == "activation" for x in terms)
         return replace(past, made_by="sum" if alike else "", factor=factor)
 
     def _scaled(self, past: Past, other: Any, divided: bool) -> Past:
@@ -145,7 +201,10 @@ class Watch(TorchDispatchMode):
 
     def _blended(self, past: Past, weights: Tensor, values: Tensor, of_values: Past, result: Tensor) -> Past:
         causal = hides_the_future(weights == 0)
-        seen = Attention(past.width, past.factor, weights.sum(dim=-1), causal, *past.operands, past.weight)
+        inputs = self.past(past.operands[0]).width
+        seen = Attention(
+            past.width, past.factor, weights.sum(dim=-1), causal, *past.operands, past.weight, past.axis, inputs
+        )
         return self._noted(seen, values, of_values, result)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, named: dict, result: Tensor) -> Past:
@@ -155,15 +214,18 @@ class Watch(TorchDispatchMode):
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * scale
         mask = named.get("attn_mask", named.get("attn_bias"))
         causal = bool(named.get("is_causal")) or (mask is not None and hides_the_future(mask.isneginf()))
-        seen = Attention(q.shape[-1], factor, torch.ones(1), causal, q, k, a.weight)
+        seen = Attention(q.shape[-1], factor, torch.ones(1), causal, q, k, a.weight, -1, a.width)
         return self._noted(seen, v, self.past(v), result)
 
     def _noted(self, seen: Attention, values: Tensor, past: Past, result: Tensor) -> Past:
-        if past.made_by == "linear" and past.output is not None:
+        if past.made_by == "linear" and past.output is not None and (self.everything or len(self.attentions) < 2):
             tokens = token_of(values.flatten(0, -3)[-1], [past.output])
             if tokens is not None and one_in_each_row(tokens):
-                seen.split = len(tokens[:, 0].unique()) == len(tokens)
+                seen.split = len(tokens.mode(dim=-1).values.unique()) == len(tokens)
         self.attentions.append(seen)
+        self._unprojected.append(seen)
+        if self.until_attention:
+            raise Enough
         if seen.split:
             self._blends.append((seen, result))
         return Past("blend")
@@ -173,6 +235,10 @@ class Watch(TorchDispatchMode):
         parameter = self.past(weight).weight
         if past.made_by == "linear" and past.width == output.shape[-1] < width == x.shape[-1]:
             self.no_activation.append((past.weight, parameter))
+        if past.made_by == "blend":
+            for seen in self._unprojected:
+                seen.projection = parameter
+            self._unprojected.clear()
         if past.made_by == "blend" and self._blends:
             tokens = token_of(x, [result for _, result in self._blends])
             for seen, _ in self._blends:
