@@ -1,4 +1,4 @@
-"""What can be seen of a training loop from outside: hooks on model, optimizer, loss and schedule, removed at the end."""
+"""What can be seen of a training loop: hooks on model, optimizer, loss and schedule, removed at the end."""
 
 import math
 from collections import Counter
@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-FIRST, EVERY = 20, 10  # the first steps are looked at one by one, then one in ten
+FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
+DENSE = 200  # steps in which every loss and enough images are kept
 MAX_IMAGES = 1000  # kept, at 8×8 pixels, to compare neighbors
 MAX_PROBES, PROBE_SIZE = 4, 2_000_000  # matrices whose updates are measured, and the most numbers in one
 SUM = 2  # torch's number for reduction="sum"
@@ -69,7 +70,7 @@ class Recorder:
     def __post_init__(self):
         self.resumed = any(self.optimizer.state.values())
         owned = [p for group in self.optimizer.param_groups for p in group["params"] if p.requires_grad]
-        matrices = [p for p in owned if p.ndim > 1 and p.numel() <= PROBE_SIZE and not isinstance(p, _Lazy)]
+        matrices = [p for p in owned if p.ndim > 1 and len(p) > 1 and p.numel() <= PROBE_SIZE]  # no class token
         stride = max(1, math.ceil(len(matrices) / MAX_PROBES))
         self.probes = matrices[::stride]
         self.first = owned[0] if owned else None
@@ -129,7 +130,7 @@ class Recorder:
 
     @property
     def _wants_images(self) -> bool:
-        return self.step < FIRST * EVERY and sum(map(len, self.labels)) < MAX_IMAGES
+        return self.step < DENSE and sum(map(len, self.labels)) < MAX_IMAGES
 
     def _watch_entry(self) -> None:
         """See what goes into the first layer with weights, once."""
@@ -170,7 +171,7 @@ class Recorder:
             return "the images themselves are not finite"
         broken = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
         if broken:
-            return f"{_some(broken)} had become NaN or infinite in the update before"
+            return f"{_some(broken)} had become NaN or infinite in the step before"
         names = {module: name for name, module in self.model.named_modules()}
         culprits: list[str] = []
 
@@ -214,11 +215,12 @@ class Recorder:
         x, num_classes = logits.detach().float(), logits.shape[1]
         if not target.is_floating_point():
             wanted = target[target != ignored]
+            whole = self._pooled is not None and target.ndim == 1 and len(wanted) == len(target) == len(self._pooled)
             if wanted.numel() and self.out_of_range is None:
                 low, high = int(wanted.min()), int(wanted.max())
                 if low < 0 or high >= num_classes:
                     self.out_of_range = (low, high, num_classes)
-            if self._pooled is not None and target.ndim == 1 and len(target) == len(self._pooled):
+            if whole and self._pooled.isfinite().all():
                 self.images.append(self._pooled)
                 self.labels.append(target.detach().cpu())
         self._pooled = None
@@ -235,7 +237,7 @@ class Recorder:
             self.probabilities.append("logits")
 
     def _see_loss(self, loss: Tensor, logits: Tensor, reduction: int) -> None:
-        if self.step >= FIRST * EVERY and not self.looking:
+        if self.step >= DENSE and not self.looking:
             return
         value = loss.detach().float()
         value = value / (logits.numel() / logits.shape[1]) if reduction == SUM else value.mean()
@@ -271,7 +273,7 @@ class Recorder:
         self.rates.append(max(float(group["lr"]) for group in optimizer.param_groups))
         if self._early:
             self.scheduled["before"] += 1
-        closure = kwargs.get("closure", args[0] if args else None)
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # args[0] is the optimizer
         fused_scaling = getattr(optimizer, "grad_scale", None) is not None
         if closure is None and not fused_scaling:
             self._see_gradients()
@@ -330,7 +332,6 @@ class Recorder:
         return step
 
 
-_Lazy = nn.parameter.UninitializedParameter
 _SCHEDULERS = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
 
 

@@ -37,7 +37,7 @@ def watch(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator["Train
 
     The report may be asked during the loop too. All hooks are removed afterwards, also on an exception. Seen are
     the model's calls, `F.cross_entropy` and `F.nll_loss` (also as modules), the optimizer's steps and torch's
-    schedulers: the first 20 steps each, then one in ten. One loop at a time.
+    schedulers: the first 20 steps each, then one in twenty. One loop at a time.
 
     Raises ValueError for anything but a module and an optimizer of torch's kind.
     """
@@ -276,11 +276,11 @@ def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"])
     chance = share.square().sum().item()
     agreement = 0.0
     for x in (pixels, contrast, colors):
-        distance = torch.cdist(x, x)
-        distance[distance < 1e-3 * distance.mean()] = math.inf
+        distance = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").fill_diagonal_(math.inf)
+        distance[distance < 1e-3 * distance[0, 1:].median()] = math.inf
         agreement = max(agreement, (labels[distance.argmin(dim=1)] == labels).double().mean().item())
     spread = math.sqrt(chance * (1 - chance) / len(labels))
-    if agreement < chance + 2 * spread:
+    if agreement < chance + 4 * spread:  # of three tries the best; on CIFAR-10, 500 images give 9
         return Fault(
             f"the nearest of {len(labels)} images has the same label in {agreement:.1%} of all cases, by chance in "
             f"{chance:.1%} ± {spread:.1%}.",
@@ -302,12 +302,11 @@ def rate_is_not_too_large(run: Recorder) -> Answer:
     if len(losses) < MIN_STEPS:
         return f"fewer than {MIN_STEPS} steps were seen"
     start = max(_mean(losses[:2]), math.log(run.losses[0].num_classes))
-    triples = [statistics.median(losses[i : i + 3]) for i in range(1, len(losses) - 2)]
-    peak = max(triples, default=0.0)
+    peak = max(statistics.median(losses[i : i + 3]) for i in range(1, len(losses) - 2))
     update = max((run.updates[step] for step in run.updates if step < MIN_STEPS), default=0.0)
     sizes = f"learning rate {max(run.rates):.3g}, largest update of a matrix {update:.2g} of its size"
     warmup = "" if run.rates[0] < 0.5 * max(run.rates) else ", without warm-up"
-    if peak > 1.5 * start + 1 or not math.isfinite(peak):
+    if peak > 1.5 * start + 1:
         return Fault(f"the loss rises from {losses[0]:.2f} to {peak:.2f} ({sizes}{warmup}).")
     late = losses[len(losses) // 2 :]
     stuck = len(losses) >= 2 * MIN_STEPS and _mean(late) > 0.97 * math.log(run.losses[0].num_classes)
@@ -329,20 +328,20 @@ def rate_is_not_too_small(run: Recorder) -> Answer:
     if len(losses) < MIN_STEPS or not run.updates:
         return f"fewer than {MIN_STEPS} steps were seen"
     peak = _peak_rate(run)
-    if run.rates[-1] == max(run.rates) > run.rates[0] and run.rates[-1] < 0.9 * peak:
+    classes = math.log(run.losses[0].num_classes)
+    if run.rates[-1] == max(run.rates) > 2 * run.rates[0]:
         return "the learning rate still rises"
-    if max(run.rates) < 1e-3 * peak:
-        return "the schedule keeps it near 0"
-    if _mean(losses[-10:]) < 0.3 * math.log(run.losses[0].num_classes):
+    if _mean(losses[-10:]) < 0.3 * classes:
         return "the loss is small"
-    update = max(run.updates.values()) * peak / max(run.rates)
-    half = len(losses) // 2
-    error = (statistics.variance(losses[:half]) + statistics.variance(losses[half:])) ** 0.5 / half**0.5
-    fell = _mean(losses[:half]) - _mean(losses[half:]) > max(0.02, 2 * error)
-    if update < 1e-5 and not fell:
+    rates = {step: run.rates[step] for step in run.updates if run.rates[step] > 1e-3 * peak}
+    if not rates:
+        return "the schedule keeps it near 0"
+    update = statistics.median(run.updates[step] * peak / rate for step, rate in rates.items())  # at the full rate
+    before, after = _mean(losses[: len(losses) // 2]), _mean(losses[len(losses) // 2 :])
+    if update < 3e-5 and before - after < 0.03 * classes:
         return Fault(
-            f"a step changes a matrix by {update:.1g} of its size (learning rate {max(run.rates):.3g}), and in "
-            f"{len(losses)} steps the loss goes from {_mean(losses[:half]):.3f} to {_mean(losses[half:]):.3f}.",
+            f"at the learning rate {peak:.3g} a step changes a matrix by {update:.1g} of its size, and the loss goes "
+            f"from {before:.3f} in the first to {after:.3f} in the second half of {len(losses)} steps.",
             "" if update < 1e-7 else "a model that is nearly as good as it can be moves as little",
         )
     return None
@@ -669,11 +668,11 @@ OF_DATA = [
 
 
 def _losses(run: Recorder) -> list[float]:
-    """The mean loss of each step that was seen."""
+    """The mean loss of each step that was seen, where it is finite."""
     steps: dict[int, list[float]] = {}
     for seen, value in zip(run.losses, _values([seen.value for seen in run.losses]), strict=True):
         steps.setdefault(seen.step, []).append(value)
-    return [_mean(values) for values in steps.values()]
+    return [loss for loss in map(_mean, steps.values()) if math.isfinite(loss)]
 
 
 def _values(tensors: list[Tensor]) -> list[float]:
