@@ -531,6 +531,10 @@ def without(part):
     )
 
 
+def zero_another(model):
+    SGD(ViT().parameters(), 0.1).zero_grad()
+
+
 def no_decay_of_biases(model):
     biases = [p for name, p in model.named_parameters() if name.endswith("bias")]
     rest = [p for name, p in model.named_parameters() if not name.endswith("bias")]
@@ -602,15 +606,7 @@ WRONG: dict[str, dict[str, Callable]] = {  # the question that must find them â†
     },
     "only_matrices_decay": {
         "decay on everything": lambda: train(optimizer=by(AdamW, 1e-3, weight_decay=0.1)),
-        "decay on norms": lambda: train(
-            optimizer=lambda m: torch.optim.AdamW(
-                [
-                    {"params": [p for n, p in m.named_parameters() if "bias" not in n], "weight_decay": 0.05},
-                    {"params": [p for n, p in m.named_parameters() if "bias" in n], "weight_decay": 0.0},
-                ],
-                lr=1e-3,
-            )
-        ),
+        "decay on norms": lambda: train(optimizer=no_decay_of_biases),
         "Adam's decay": lambda: train(optimizer=lambda m: torch.optim.Adam(parameter_groups(m, 0.1), 1e-3)),
     },
     "gradients_are_not_always_clipped": {
@@ -619,9 +615,7 @@ WRONG: dict[str, dict[str, Callable]] = {  # the question that must find them â†
     },
     "gradients_are_zeroed": {
         "never zeroed": lambda: train(zero=False),
-        "another optimizer zeroed": lambda: train(
-            zero=False, after_backward=lambda m: SGD(ViT().parameters()).zero_grad()
-        ),
+        "another optimizer zeroed": lambda: train(zero=False, after_backward=zero_another),
     },
     "parameters_are_trained": {
         "positions not in the optimizer": lambda: train(optimizer=without("none")),

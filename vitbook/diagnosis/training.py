@@ -299,7 +299,7 @@ def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"])
 )
 def rate_is_not_too_large(run: Recorder) -> Answer:
     losses = _losses(run)
-    if len(losses) < MIN_STEPS:
+    if len(losses) < (4 if run.not_finite else MIN_STEPS):
         return f"fewer than {MIN_STEPS} steps were seen"
     start = max(_mean(losses[:2]), math.log(run.losses[0].num_classes))
     peak = max(statistics.median(losses[i : i + 3]) for i in range(1, len(losses) - 2))
