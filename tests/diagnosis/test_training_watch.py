@@ -92,9 +92,9 @@ def test_the_report_can_be_read():
 
 @pytest.mark.door
 def test_it_wants_a_model_and_an_optimizer():
-    with pytest.raises(ValueError, match="model"), watch(F.cross_entropy, loops.adamw(loops.ViT())):
+    with pytest.raises(TypeError, match="model"), watch(F.cross_entropy, loops.adamw(loops.ViT())):
         pass
-    with pytest.raises(ValueError, match="optimizer"), watch(loops.ViT(), 0.1):
+    with pytest.raises(TypeError, match="optimizer"), watch(loops.ViT(), 0.1):
         pass
 
 

@@ -39,7 +39,7 @@ def watch(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator["Train
     the model's calls, `F.cross_entropy` and `F.nll_loss` (also as modules), the optimizer's steps and torch's
     schedulers: the first 20 steps each, then one in twenty. One loop at a time.
 
-    Raises ValueError for anything but a module and an optimizer of torch's kind.
+    Raises TypeError for anything but a module and an optimizer of torch's kind.
     """
     check_kind(nn.Module, model=model)
     optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate's wrapper, and others
@@ -589,12 +589,11 @@ def _try_training(model, dataset, steps, batch_size, learning_rate, seconds) -> 
             schedule.step()
             if time.monotonic() > end or report.recorder.not_finite:
                 break
-    asked_of_data = {question.ask.__name__ for question in OF_DATA}
-    return [finding for finding in report.findings if finding.name not in asked_of_data | _OF_THE_LOOP]
+    return [finding for finding in report.findings if finding.name not in _SETTLED]
 
 
-_OF_THE_LOOP = {  # right by construction here
-    "batches_mix_classes", "only_matrices_decay", "schedule_fits", "gradients_are_zeroed", "trains_in_training_mode",
+_SETTLED = {  # asked of the whole data set already, or right by construction here
+    "labels_match_images", "batches_mix_classes", "only_matrices_decay", "schedule_fits", "gradients_are_zeroed", "trains_in_training_mode",
     "gradients_are_not_always_clipped", "evaluates_in_evaluation_mode", "rate_is_not_too_small",
 }  # fmt: skip
 
