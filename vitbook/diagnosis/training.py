@@ -593,8 +593,9 @@ def _try_training(model, dataset, steps, batch_size, learning_rate, seconds) -> 
 
 
 _SETTLED = {  # asked of the whole data set already, or right by construction here
-    "labels_match_images", "batches_mix_classes", "only_matrices_decay", "schedule_fits", "gradients_are_zeroed", "trains_in_training_mode",
-    "gradients_are_not_always_clipped", "evaluates_in_evaluation_mode", "rate_is_not_too_small",
+    "labels_match_images", "batches_mix_classes", "only_matrices_decay", "schedule_fits", "gradients_are_zeroed",
+    "gradients_are_not_always_clipped", "trains_in_training_mode", "evaluates_in_evaluation_mode",
+    "rate_is_not_too_small",
 }  # fmt: skip
 
 _BY_HEART = (
