@@ -122,3 +122,12 @@ def _answer(question: Question, case: Case) -> Finding:
 
 def _wrapped(text: str) -> str:
     return textwrap.fill(text, 90, subsequent_indent=" " * 11, break_long_words=False, drop_whitespace=True)
+
+
+def __getattr__(name: str):
+    """What follows training runs is imported when asked for: it needs `Finding`, above."""
+    if name in ("watch", "examine_training", "TrainingReport"):
+        from vitbook.diagnosis import training
+
+        return getattr(training, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
