@@ -22,12 +22,14 @@ def _same_numbers():
     torch.manual_seed(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", loops.RIGHT)
 @pytest.mark.filterwarnings("ignore")
 def test_right_loops_raise_no_alarm(name):
     assert not loops.RIGHT[name]().failures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.filterwarnings("ignore")
 def test_each_fault_is_named(name):
