@@ -97,6 +97,17 @@ def test_both_faults_of_a_model_are_named(folder, capsys):
     assert all(set(finding) == {field.name for field in fields(Finding)} for finding in findings)
 
 
+def test_a_model_of_transformers_is_diagnosed_by_its_logits(folder, capsys):
+    (folder / "hf.py").write_text(
+        "from transformers import ViTConfig, ViTForImageClassification\n"
+        "def build(**settings): return ViTForImageClassification(ViTConfig(num_labels=5, **settings))"
+    )
+    settings = dict(hidden_size=48, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96)
+    settings |= dict(image_size=16, patch_size=4)
+    assert diagnosed("hf.py:build", "--args", json.dumps(settings), "--image-shape", "3", "16", "16") == 0
+    assert "Nothing found" in capsys.readouterr().out
+
+
 def test_weights_are_diagnosed_by_name(capsys):
     assert diagnosed("vitbook:cifar10", "--json") == 0
     findings = {finding["name"]: finding["result"] for finding in json.loads(capsys.readouterr().out)}

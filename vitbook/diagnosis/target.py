@@ -122,6 +122,8 @@ def work(asked: dict[str, Any]) -> None:
 def _findings(target, arguments, image_shape, num_classes, trained, export, progress) -> list[Finding]:
     progress("building the model")
     model, loaded = _model(target, arguments)
+    if any(base.__module__.startswith("transformers.") for base in type(model).__mro__):
+        model.register_forward_hook(lambda model, images, output: getattr(output, "logits", output))
     if not isinstance(model, VisionTransformer):
         image_shape, num_classes = _sizes(model, image_shape, num_classes)
     return examine(model, image_shape, num_classes, untrained=not (trained or loaded), export=export, progress=progress)
