@@ -3,9 +3,11 @@
 A command imports what it needs when it is called: help and usage errors need neither torch nor the models.
 """
 
+import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,6 +186,61 @@ class Recipes:
 
 
 @dataclass(frozen=True)
+class Diagnose:
+    """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at."""
+
+    # what builds the model, as my_package.my_model:build or model.py:ViT, whose code is run, in a process of its own;
+    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`
+    target: Positional[str]
+    args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}'
+    image_shape: tuple[int, int, int] | None = None  # channels, height and width; 3 224 224 if neither given nor known
+    num_classes: int | None = None  # as many as it has logits, if not given
+    trained: bool = False  # whether it has been trained, as weights have; else it is asked how it starts, too
+    export: bool = False  # whether to try torch.export
+    json: bool = False  # whether to print the findings as JSON
+    timeout: float = 120  # after how many seconds to stop
+
+    def __post_init__(self):
+        if not isinstance(self._arguments(), dict):
+            raise ValueError(f"args must be a JSON object, as '{{\"num_classes\": 10}}', got {self.args}")
+
+    def _arguments(self) -> Any:
+        try:
+            return json.loads(self.args)
+        except ValueError:
+            return None
+
+    def __call__(self) -> int:
+        from vitbook.diagnosis import report
+        from vitbook.diagnosis.target import examine_target
+
+        def show(doing: str) -> None:
+            print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
+
+        options = dict(trained=self.trained, export=self.export, timeout=self.timeout)
+        try:
+            findings, printed = examine_target(
+                self.target,
+                self._arguments(),
+                self.image_shape,
+                self.num_classes,
+                progress=show if sys.stderr.isatty() else None,
+                **options,
+            )
+        finally:
+            if sys.stderr.isatty():
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if printed:
+            first, *more = printed.splitlines()
+            print(f"the code printed: {first[:200]}{' …' if more else ''}", file=sys.stderr)
+        if self.json:
+            print(json.dumps([vars(finding) for finding in findings], indent=2))
+        else:
+            report(findings)
+        return int(any(finding.result == "FAILED" for finding in findings))
+
+
+@dataclass(frozen=True)
 class Exercises:
     """List the exercises of all chapters, and which a notebook has solved; or build a model in a file of your own."""
 
@@ -217,5 +274,5 @@ class Exercises:
 
 COMMANDS = {
     command.__name__.lower(): command
-    for command in (Train, Evaluate, Predict, Explain, Summary, Datasets, Recipes, Exercises)
+    for command in (Train, Evaluate, Predict, Explain, Summary, Datasets, Recipes, Diagnose, Exercises)
 }

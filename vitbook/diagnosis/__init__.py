@@ -49,7 +49,11 @@ def diagnose(
     heart, which takes up to 500 steps of training; export: whether to try torch.export; progress: is called with what
     is asked before each question.
     """
-    findings = examine(model, image_shape, num_classes, order_counts, untrained, overfit, export, progress)
+    report(examine(model, image_shape, num_classes, order_counts, untrained, overfit, export, progress))
+
+
+def report(findings: list[Finding]) -> None:
+    """Print what holds, what does not, and what that suggests."""
     for finding in findings:
         reason = f": {finding.details}" if finding.result == "not asked" else ""
         print(_wrapped(f"{finding.result:<9}  {finding.about}{reason}"))

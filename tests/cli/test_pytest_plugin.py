@@ -1,0 +1,49 @@
+"""`pytest --vit` in the folder of a stranger."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINEAR = """
+from torch import nn
+def build(classes, softmax=False):
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, classes), *[nn.Softmax(-1)] * softmax)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "linear.py").write_text(LINEAR)
+    (tmp_path / "test_own.py").write_text("import sys\ndef test_own(): assert 'torch' not in sys.modules")
+
+    def run(*options: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "pytest", "-p", "vitbook.cli.pytest_plugin", "-p", "no:cacheprovider", "-v"]
+        paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PYTHONPATH": paths, "COLUMNS": "200"}
+        return subprocess.run([*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    return run
+
+
+def test_each_question_is_a_test(run):
+    shape = ["--vit-image-shape", "3", "8", "8"]
+    done = run("--vit", "linear:build", "--vit-args", '{"classes": 4, "softmax": true}', *shape, "-m", "vit")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "linear:build::images_count PASSED" in done.stdout
+    assert "linear:build::scores_are_scaled SKIPPED" in done.stdout
+    assert "linear:build::logits_are_no_probabilities FAILED" in done.stdout
+    assert "Suspect: a softmax in the model" in done.stdout and "Traceback" not in done.stdout
+    assert " 1 failed" in done.stdout and "1 deselected" in done.stdout
+
+
+def test_a_model_that_cannot_be_built_fails(run):
+    done = run("--vit", "linear:nobody", "-k", "images_count or logits_come_out")
+    assert done.returncode == 1 and done.stdout.count("linear has no nobody") >= 2 and "2 failed" in done.stdout
+
+
+def test_without_a_model_nothing_is_added_nor_imported(run):
+    done = run()
+    assert done.returncode == 0 and "1 passed" in done.stdout and "deselected" not in done.stdout
