@@ -20,7 +20,7 @@ def run(tmp_path):
     (tmp_path / "test_own.py").write_text("import sys\ndef test_own(): assert 'torch' not in sys.modules")
 
     def run(*options: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "pytest", "-p", "vitbook.cli.pytest_plugin", "-p", "no:cacheprovider", "-v"]
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v"]
         paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
         environment = os.environ | {"PYTHONPATH": paths, "COLUMNS": "200"}
         return subprocess.run([*command, *options], cwd=tmp_path, env=environment, capture_output=True, text=True)

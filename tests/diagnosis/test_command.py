@@ -97,6 +97,7 @@ def test_both_faults_of_a_model_are_named(folder, capsys):
     assert all(set(finding) == {field.name for field in fields(Finding)} for finding in findings)
 
 
+@pytest.mark.slow
 def test_a_model_of_transformers_is_diagnosed_by_its_logits(folder, capsys):
     (folder / "hf.py").write_text(
         "from transformers import ViTConfig, ViTForImageClassification\n"
@@ -108,6 +109,7 @@ def test_a_model_of_transformers_is_diagnosed_by_its_logits(folder, capsys):
     assert "Nothing found" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_weights_are_diagnosed_by_name(capsys):
     assert diagnosed("vitbook:cifar10", "--json") == 0
     findings = {finding["name"]: finding["result"] for finding in json.loads(capsys.readouterr().out)}
@@ -115,6 +117,7 @@ def test_weights_are_diagnosed_by_name(capsys):
     assert findings["every_pixel_counts"] == "passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "options", "said"),
     [
@@ -164,6 +167,7 @@ def test_a_pickle_is_never_run(folder, capsys):
     assert not (folder / "ran").exists() and capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_a_build_prints_is_passed_on_beside_the_report(folder, capsys):
     (folder / "loud.py").write_text(RIGHT + "\nprint('made\\nby me')")
     assert diagnosed("loud.py:ViT", "--image-shape", "3", "16", "16", "--json") == 0
