@@ -85,7 +85,7 @@ class VisionTransformer(nn.Module):
         """patch_embed: replaces that of the config, for instance a `HybridEmbedding` on a stem of your own."""
         super().__init__()
         c = self.config = config
-        patch_embed = patch_embed or make_patch_embed(c)
+        patch_embed = make_patch_embed(c) if patch_embed is None else patch_embed
         self.embedding = ImageEmbedding(patch_embed, c.image_size, c.dim, c.class_token, c.positions, c.dropout)
         self.encoder = Encoder(
             c.dim, c.depth, c.num_heads, c.mlp_dim, c.dropout, c.attention_dropout, c.qkv_bias, c.drop_path
