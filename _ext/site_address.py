@@ -67,7 +67,6 @@ def set_addresses(app: Sphinx, config: Config) -> None:
     }
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", set_addresses)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -16,8 +16,6 @@ from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
-from vitbook._support.moved import moved
-
 # Okabe and Ito 2008: told apart by color-blind readers, on white and in gray
 COLORS = {
     "blue": "#0072B2",
@@ -28,6 +26,7 @@ COLORS = {
     "sky": "#56B4E9",
     "black": "#000000",
 }
+COLOURS = COLORS  # its name in the first edition
 WIDTH = 6.0  # inches: a column's width on a desk, and still legible at the width of a phone
 ATTENTION_MAP = "viridis"  # for weights, 0 to 1
 SIGNED_MAP = "RdBu_r"  # for numbers of either sign, white at 0
@@ -327,6 +326,3 @@ def show_heads(
     ax.legend()
     ax.set(xlabel="block", xticks=range(blocks), **labels)
     return ax
-
-
-__getattr__ = moved(__name__, COLOURS="vitbook.plotting.COLORS")

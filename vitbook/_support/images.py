@@ -8,8 +8,6 @@ import torch
 from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
-from vitbook._support.moved import moved
-
 # What cameras, browsers and scanners write. Other formats stay closed: to open one, EPS, means to run a program.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
@@ -91,11 +89,3 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if levels.min() < 0 or levels.max() > 65_535:
         raise ValueError(f"gray levels must lie in 0 … 65,535, lie in {levels.min():,} … {levels.max():,}")
     return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))
-
-
-__getattr__ = moved(
-    __name__,
-    read_picture="vitbook._support.images.decode_image",
-    as_rgb="vitbook._support.images.to_rgb",
-    crop_and_scale="vitbook._support.images.center_crop",
-)

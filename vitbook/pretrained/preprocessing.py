@@ -8,9 +8,9 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitbook._support.images import as_rgb, crop_and_scale, to_tensor
+from vitbook._support.images import center_crop, to_rgb, to_tensor
 from vitbook._support.validation import in_words
-from vitbook.data import normalise
+from vitbook.data import normalize
 
 MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
 
@@ -58,7 +58,7 @@ class Preprocessing:
 
     def normalize(self, images: UInt8[Tensor, "*batch channels h w"]) -> Float[Tensor, "*batch channels h w"]:
         """As `vitbook.data.normalize`, with this mean and standard deviation."""
-        return normalise(images, torch.tensor(self.mean), torch.tensor(self.std))
+        return normalize(images, torch.tensor(self.mean), torch.tensor(self.std))
 
     normalise = normalize  # the spelling of earlier editions
 
@@ -69,12 +69,12 @@ class Preprocessing:
         if not isinstance(image, Image.Image) or not image.width * image.height:
             got = f"{image.height}×{image.width}" if isinstance(image, Image.Image) else in_words(image)
             raise ValueError(f"image must be a PIL image or uint8 (3, H, W) with at least one pixel, got {got}")
-        image, (height, width) = as_rgb(image), self.image_size
+        image, (height, width) = to_rgb(image), self.image_size
         method = Image.Resampling[self.interpolation.upper()]
         if self.crop is None:
             image = image.resize((width, height), method)
         elif self.crop == 1:
-            image = crop_and_scale(image, height, width, method)
+            image = center_crop(image, height, width, method)
         else:  # the libraries scale to whole pixels first, rounded down, where ImageOps.cover rounds
             rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)
             if rows * image.width >= columns * image.height:
