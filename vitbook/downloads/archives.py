@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-Readers = dict[str, Callable[[], bytes]]  # a file's name below the top folder → what reads it
+_Readers = dict[str, Callable[[], bytes]]  # a file's name below the top folder → what reads it
 
 
 class Files:
     """Files by their names below the top folder. `open_files` makes them."""
 
-    def __init__(self, place: str, readers: Readers):
+    def __init__(self, place: str, readers: _Readers):
         self.place = place  # where they lie, for messages
         self.readers = readers
 
@@ -48,7 +48,7 @@ def open_files(paths: list[Path], limit: int) -> Iterator[Files]:
     a place that is damaged, cut short or larger, and for an archive with anything in it but files and folders below it.
     """
     with ExitStack() as stack:
-        readers: Readers = {}
+        readers: _Readers = {}
         for path in paths:
             if path.is_dir():
                 files = (file for file in path.rglob("*") if file.is_file())
@@ -74,7 +74,7 @@ def _without_gz(path: Path) -> str:
     return path.as_posix().removesuffix(".gz")
 
 
-def _tar_readers(path: Path, limit: int) -> Readers:
+def _tar_readers(path: Path, limit: int) -> _Readers:
     """The files of a .tar, unpacked in memory, where no header can promise more than is there."""
     content, files = _read(path, limit), []
     with _damage_named(str(path)), tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
@@ -88,7 +88,7 @@ def _tar_readers(path: Path, limit: int) -> Readers:
     return {_below_top(member.name): partial(content.__getitem__, part) for member, part in files if member.isreg()}
 
 
-def _zip_readers(path: Path, limit: int, stack: ExitStack) -> Readers:
+def _zip_readers(path: Path, limit: int, stack: ExitStack) -> _Readers:
     """The files of a .zip, each read when it is asked for, and never beyond the size in its header."""
     with _damage_named(str(path)):
         archive = stack.enter_context(zipfile.ZipFile(path))

@@ -15,7 +15,7 @@ from vitbook._support.files import write_whole
 
 TIMEOUT = 30  # seconds: a mirror silent for longer is given up
 SLOW = 100_000  # bytes a second: a mirror still slower after TIMEOUT is left for the next, if there is one
-CHUNK = 2**16  # bytes written at a time
+_CHUNK = 2**16  # bytes written at a time
 
 
 def cache_dir() -> Path:
@@ -141,7 +141,7 @@ def _stream(address: str, part: str, progress: bool, patient: bool) -> None:
         total = int(response.headers.get("Content-Length", 0)) or None
         bar = tqdm(desc=address.rpartition("/")[2], total=total, unit="B", unit_scale=True, disable=not progress)
         with bar, open(part, "wb") as file:
-            for chunk in response.iter_content(CHUNK):
+            for chunk in response.iter_content(_CHUNK):
                 file.write(chunk)
                 bar.update(len(chunk))
                 seconds = time.monotonic() - start

@@ -95,8 +95,7 @@ class Drawing:
         inner = [f"M{x + i * cell:g} {y:g}v{rows * cell:g}" for i in range(1, columns)]
         inner += [f"M{x:g} {y + i * cell:g}h{columns * cell:g}" for i in range(1, rows)]
         line = self.color("paper" if COLORS[role].texture == "solid" else role)
-        if inner:
-            self.add("path", d="".join(inner), stroke=line, stroke_width=1)
+        self.add("path", d="".join(inner), stroke=line, stroke_width=1)
 
     def line(
         self, *points: Point, role: str = "ink", width: float = _STROKE, arrow: bool = False, dashed: bool = False
@@ -117,12 +116,11 @@ class Drawing:
         if arrow:
             self.add("polygon", points=" ".join(f"{x:g},{y:g}" for x, y in _rounded(corners)), fill=color)
 
-    def plus(self, x: float, y: float, role: str = "ink", r: float = 8) -> None:
+    def plus(self, x: float, y: float) -> None:
         """The circled plus where a branch joins the residual stream."""
-        color = self.color(role)
-        self.add("circle", cx=x, cy=y, r=r, fill=self.color("paper"), stroke=color, stroke_width=_STROKE)
-        cross = f"M{x - r / 2:g} {y:g}h{r:g}M{x:g} {y - r / 2:g}v{r:g}"
-        self.add("path", d=cross, stroke=color, stroke_width=_STROKE)
+        ink = self.color("ink")
+        self.add("circle", cx=x, cy=y, r=8, fill=self.color("paper"), stroke=ink, stroke_width=_STROKE)
+        self.add("path", d=f"M{x - 4:g} {y:g}h8M{x:g} {y - 4:g}v8", stroke=ink, stroke_width=_STROKE)
 
     def dot(self, x: float, y: float, role: str, r: float = 5) -> None:
         self.add("circle", cx=x, cy=y, r=r, fill=self.color(role), stroke=self.color("paper"), stroke_width=_STROKE)
@@ -168,15 +166,14 @@ def _spread(length: float, step: float = 5) -> Sequence[float]:
     return [length * (i + 0.5) / count for i in range(count)]
 
 
-def _hatching(x: float, y: float, w: float, h: float, texture: str, step: float = 5) -> str:
+def _hatching(x: float, y: float, w: float, h: float, texture: str) -> str:
     """Parallel strokes that fill a rectangle, as a path."""
     if texture == "level":
         return "".join(f"M{x + 2:g} {y + b:g}h{w - 4:g}" for b in _spread(h, 4))
     if texture not in ("rising", "falling"):
         return ""
     strokes = []
-    for i in range(1, int((w + h) / step) + 1):  # the diagonal a + b = c, cut at the rectangle's sides
-        c = i * step
+    for c in range(5, int(w + h) + 1, 5):  # the diagonal a + b = c, cut at the rectangle's sides
         a0, a1 = max(0.0, c - h), min(w, c)
         if a1 - a0 > 1:
             left, right = (c - a0, c - a1) if texture == "rising" else (h - c + a0, h - c + a1)

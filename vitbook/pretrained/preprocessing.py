@@ -12,19 +12,19 @@ from vitbook._support.images import center_crop, to_rgb, to_tensor
 from vitbook._support.validation import in_words
 from vitbook.data import normalize
 
-MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
+_MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
 
 # What each source's own evaluation does to an image, as arguments of `Preprocessing`.
-HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+_HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+_IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 STYLES = {
-    "google": dict(**HALF, crop=None, interpolation="bilinear"),
-    "big_vision": dict(**HALF, crop=0.875, interpolation="bilinear"),
-    "timm": dict(**HALF, crop=0.9, interpolation="bicubic"),
-    "hf": dict(**HALF, crop=None, interpolation="bilinear"),
-    "torchvision": dict(**IMAGENET, crop=0.875, interpolation="bilinear"),
-    "deit": dict(**IMAGENET, crop=0.875, interpolation="bicubic"),
-    "vitbook": dict(**HALF, crop=1.0, interpolation="bicubic"),
+    "google": dict(**_HALF, crop=None, interpolation="bilinear"),
+    "big_vision": dict(**_HALF, crop=0.875, interpolation="bilinear"),
+    "timm": dict(**_HALF, crop=0.9, interpolation="bicubic"),
+    "hf": dict(**_HALF, crop=None, interpolation="bilinear"),
+    "torchvision": dict(**_IMAGENET, crop=0.875, interpolation="bilinear"),
+    "deit": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
+    "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
 
@@ -81,9 +81,9 @@ class Preprocessing:
                 columns = image.width * rows // image.height
             else:
                 rows = image.height * columns // image.width
-            if rows * columns > MAX_PIXELS:
+            if rows * columns > _MAX_PIXELS:
                 sizes = f"{image.height}×{image.width}, would first be scaled to {rows:,}×{columns:,}"
-                raise ValueError(f"image, {sizes}: expected at most {MAX_PIXELS:,} pixels")
+                raise ValueError(f"image, {sizes}: expected at most {_MAX_PIXELS:,} pixels")
             left, top = round((columns - width) / 2), round((rows - height) / 2)
             image = image.resize((columns, rows), method).crop((left, top, left + width, top + height))
         if len(self.mean) == 1:
