@@ -95,8 +95,8 @@ def load_pretrained(
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)
     preprocessing = preprocessing.adapted(model.config.image_size, model.config.channels)
-    known = keeps_head and len(class_names) == config.num_classes
-    return Pretrained(model.eval(), preprocessing, class_names if known else None, weights.layout.name, tuple(notes))
+    known = class_names if keeps_head and len(class_names) == config.num_classes else None
+    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes))
 
 
 def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
@@ -237,8 +237,7 @@ def _fill(model: VisionTransformer, weights: Translation) -> None:
         if tensor.shape != place.shape:
             wrong.append(f"{origin[name]}: expected shape {tuple(place.shape)}, got {tuple(tensor.shape)}")
         elif tensor.is_floating_point() != place.is_floating_point():
-            kind = "floating-point" if place.is_floating_point() else "whole"
-            wrong.append(f"{origin[name]}: expected {kind} numbers, got {tensor.dtype}")
+            wrong.append(f"{origin[name]}: expected {place.dtype}, got {tensor.dtype}")
         elif not tensor.to(place.dtype).isfinite().all():
             wrong.append(f"{origin[name]}: expected finite numbers, got NaN or infinity")
     if wrong:

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from vitbook._support.files import refuse_pipes
 from vitbook.checkpoint import load_checkpoint
 
 _SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours
@@ -29,8 +30,7 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
     """
     if path.is_dir():
         path = path / "best.json"
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a regular file")  # a pipe would be waited for
+    refuse_pipes(path)
     path.open("rb").close()  # one kind of OSError for what cannot be opened, whatever would have read it
     try:
         zipped = zipfile.is_zipfile(path)
