@@ -120,12 +120,12 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     # the smallest that is wrong
     size = [(right[i], isinstance(got[i], Exception), torch.as_tensor(expected[i]).numel()) for i in range(len(cases))]
     i = size.index(min(size))
-    names = _names(exercise.reference, cases[i])
+    names = _argument_names(exercise.reference, cases[i])
     suspects = _suspects(exercise.mistakes, cases, got, tolerance)
     lines = ["not yet.", *_naming(suspects, exercise.sizes(*cases[i]))]
-    lines += [*_difference(got[i], expected[i]), f"for {_listed(names, cases[i])}"]
+    lines += [*_difference(got[i], expected[i]), f"for {_inventory(names, cases[i])}"]
     if not suspects and any(right):
-        lines.append(f"It is right for {_listed(names, cases[right.index(True)])}.")
+        lines.append(f"It is right for {_inventory(names, cases[right.index(True)])}.")
     return _wrapped([*lines, *(_references(suspects) or [f"Hint: {exercise.hint}"])])
 
 
@@ -151,13 +151,13 @@ def _judge_number(exercise: Exercise, attempt: Any) -> str:
 def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -> str:
     """The last question for an attempt whose numbers are right: do gradients flow through it as they should?"""
     for case in cases:
-        names = _names(exercise.reference, case)
+        names = _argument_names(exercise.reference, case)
         expected = _gradients(exercise.reference, names, case)
         try:
             got = _gradients(attempt, names, case)
         except Exception as error:
             why = "An operation in place overwrites what the gradient needs." if "inplace" in str(error) else _CUT
-            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *stopped(error), why])
+            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *error_lines(error), why])
         for name, theirs in expected.items():
             precision = 100 * (_FLOAT32 if got[name].dtype == torch.float32 else exercise.tolerance or 1e-6)
             ours, theirs = got[name].double(), theirs.double()
@@ -289,7 +289,7 @@ def _references(suspects: list[tuple[Mistake, ...]]) -> list[str]:
 def _difference(got: Any, expected: Any) -> list[str]:
     """What was expected and what came, where they differ most."""
     if isinstance(got, Exception):
-        return ["Your code stops with an error:", *stopped(got)]
+        return ["Your code stops with an error:", *error_lines(got)]
     if got is None:
         return [f"expected {_described(expected)}, got None: does the function end in a return?"]
     if _is_boolean(expected) and not _is_boolean(got):
@@ -352,7 +352,7 @@ def _remark(got: Tensor, expected: Tensor) -> list[str]:
     return ["The numbers are right, but in other places."] if in_other_places else []
 
 
-def stopped(error: Exception) -> list[str]:
+def error_lines(error: Exception) -> list[str]:
     """An exception, at the line of whoever wrote the attempt: two lines, without anything of installed code."""
     what = [textwrap.shorten(f"{type(error).__name__}: {error}", 3 * _WIDTH, placeholder=" …")]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -370,7 +370,7 @@ def _described(value: Any) -> str:
     return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
 
 
-def _listed(names: list[str], arguments: tuple) -> str:
+def _inventory(names: list[str], arguments: tuple) -> str:
     """Arguments by name: tensors with their shape, modules with their class, all else as it prints."""
     return ", ".join(
         f"{name} {tuple(x.shape)}" if isinstance(x, Tensor) else f"{name} = {_described(x)}"
@@ -378,7 +378,7 @@ def _listed(names: list[str], arguments: tuple) -> str:
     )
 
 
-def _names(function: Callable, arguments: tuple) -> list[str]:
+def _argument_names(function: Callable, arguments: tuple) -> list[str]:
     """What a function calls its arguments. Every reference spells them out."""
     return list(inspect.signature(function).parameters)[: len(arguments)]
 

@@ -319,6 +319,6 @@ def _answers(theirs: type, photographs: list[Path]) -> tuple[list[str], bool]:
 
 def _at_the_line(what: str, error: BaseException) -> str:
     """What happened, and two lines: where in the reader's file, and the exception."""
-    from vitbook.exercises.grading import stopped
+    from vitbook.exercises.grading import error_lines
 
-    return "\n  ".join([what, *stopped(error)])
+    return "\n  ".join([what, *error_lines(error)])

@@ -66,7 +66,7 @@ def load_pretrained(
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
     """
-    with _naming(source):
+    with _errors_that_name(source):
         content, facts, entry = _open(source, mirrors, progress)
         tensors, nested = tensors_in(content)
         weights = _ours(tensors) if facts else translate(tensors)
@@ -117,7 +117,7 @@ def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def _naming(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
+def _errors_that_name(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
     """Name the source in a ValueError that does not."""
     try:
         yield
