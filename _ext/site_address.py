@@ -15,9 +15,7 @@ def repository_url(root: Path) -> str:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))["project"]["urls"]["Repository"].rstrip("/")
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise ExtensionError(
-            f"{path} must hold the repository's address as [project.urls] Repository: {error!r}"
-        ) from None
+        raise ExtensionError(f"{path} must hold the address as [project.urls] Repository: {error!r}") from None
 
 
 def pages_url(repository: str) -> str:
