@@ -58,13 +58,13 @@ MISTAKES: dict[str, Mistake] = {}
 
 
 def _wrong(section: str, *caught_by: Callable, of: Callable | None = None) -> Callable[[Callable], Callable]:
-    """Put what is defined below into `MISTAKES`. Its docstring is the symptom and, after an empty line, the cause.
+    """Put what is defined below into `MISTAKES`. Its docstring is a line for the symptom and one for the cause.
 
     of: what it is a wrong variant of; for a class, what it derives from.
     """
 
     def register(variant: Callable) -> Callable:
-        symptom, cause = inspect.getdoc(variant).split("\n\n")
+        symptom, cause = inspect.getdoc(variant).splitlines()
         right = of or next(base for base in variant.__mro__[1:] if base.__module__ != __name__)
         MISTAKES[variant.__name__] = Mistake(variant, right, symptom, cause, section.replace("#", ".ipynb#"), caught_by)
         return variant
@@ -83,9 +83,7 @@ def _hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
 @_wrong("01_attention#all-queries-at-once-by-matrices", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
 def softmax_over_the_queries(q, k, v, mask=None):
     """The columns of the weights sum to 1 and the rows do not: an output is no blend of values.
-
-    Your softmax runs over the queries, dim=-2. It is each query that shares out its attention: dim=-1.
-    """
+    Your softmax runs over the queries, dim=-2. It is each query that shares out its attention: dim=-1."""
     weights = _hidden(attention_scores(q, k), mask).softmax(dim=-2)
     return weights @ v, weights
 
@@ -93,9 +91,7 @@ def softmax_over_the_queries(q, k, v, mask=None):
 @_wrong("01_attention#all-queries-at-once-by-matrices", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
 def softmax_over_the_first_axis(q, k, v, mask=None):
     """An image's logits depend on which others are in its batch.
-
-    Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1.
-    """
+    Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1."""
     weights = _hidden(attention_scores(q, k), mask).softmax(dim=0)
     return weights @ v, weights
 
@@ -103,9 +99,7 @@ def softmax_over_the_first_axis(q, k, v, mask=None):
 @_wrong("02_scale#how-large-is-a-dot-product", prop.attention_equals_torch, of=attention)
 def no_scale(q, k, v, mask=None):
     """The wider a head, the closer its weights come to 0 and 1, and the less gradient gets through.
-
-    Your scores are not divided by √D_h.
-    """
+    Your scores are not divided by √D_h."""
     weights = attention_weights(q @ k.mT, mask)
     return weights @ v, weights
 
@@ -113,9 +107,7 @@ def no_scale(q, k, v, mask=None):
 @_wrong("02_scale#no-slope-left", prop.attention_equals_torch, of=attention)
 def multiplied_by_the_scale(q, k, v, mask=None):
     """From the first step on, nearly all of a query's attention goes to one key.
-
-    Your scores are multiplied by √D_h; they have to be divided by it.
-    """
+    Your scores are multiplied by √D_h; they have to be divided by it."""
     weights = attention_weights(q @ k.mT * q.shape[-1] ** 0.5, mask)
     return weights @ v, weights
 
@@ -123,9 +115,7 @@ def multiplied_by_the_scale(q, k, v, mask=None):
 @_wrong("02_scale#before-the-softmax-not-after", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
 def scaled_after_the_softmax(q, k, v, mask=None):
     """Rows of the weights sum to 1/√D_h, and the scores are as large as without any scale.
-
-    You divide by √D_h after the softmax. The scores have to be divided, before it.
-    """
+    You divide by √D_h after the softmax. The scores have to be divided, before it."""
     weights = attention_weights(q @ k.mT, mask) / q.shape[-1] ** 0.5
     return weights @ v, weights
 
@@ -133,9 +123,7 @@ def scaled_after_the_softmax(q, k, v, mask=None):
 @_wrong("01_attention#looking-away-a-mask", prop.hidden_keys_do_not_leak, prop.attention_equals_torch, of=attention)
 def mask_says_where_not_to_look(q, k, v, mask=None):
     """Tokens see what should be hidden from them, padding or the future, and nothing else.
-
-    Your mask hides where it is True. Here, as for torch's fused attention, True means may look.
-    """
+    Your mask hides where it is True. Here, as for torch's fused attention, True means may look."""
     weights = _hidden(attention_scores(q, k), None if mask is None else ~mask).softmax(dim=-1)
     return weights @ v, weights
 
@@ -143,9 +131,7 @@ def mask_says_where_not_to_look(q, k, v, mask=None):
 @_wrong("01_attention#looking-away-a-mask", prop.hidden_keys_do_not_leak, prop.attention_equals_torch, of=attention)
 def mask_added_as_zero_and_one(q, k, v, mask=None):
     """What is hidden keeps a share of the attention.
-
-    Your mask is added to the scores as 0 and 1, which hides nothing. Put −∞ where it is False.
-    """
+    Your mask is added to the scores as 0 and 1, which hides nothing. Put −∞ where it is False."""
     weights = (attention_scores(q, k) + (0 if mask is None else mask)).softmax(dim=-1)
     return weights @ v, weights
 
@@ -159,9 +145,7 @@ def mask_added_as_zero_and_one(q, k, v, mask=None):
 )
 def masked_after_the_softmax(q, k, v, mask=None):
     """Rows of the weights sum to less than 1 wherever something is hidden.
-
-    You set weights to 0 after the softmax, when hidden keys have had their share. Mask the scores, with −∞.
-    """
+    You set weights to 0 after the softmax, when hidden keys have had their share. Mask the scores, with −∞."""
     weights = attention(q, k, v)[1] * (1 if mask is None else mask)
     return weights @ v, weights
 
@@ -193,9 +177,7 @@ class StepByStep(MultiHeadSelfAttention):
 @_wrong("02_scale#which-d", prop.multihead_equals_torch)
 class ScaledByTheWholeWidth(StepByStep):
     """The weights are flatter than they should be, the more so the more heads there are.
-
-    Your scores are divided by √D; one head is D_h wide, so it is √D_h.
-    """
+    Your scores are divided by √D; one head is D_h wide, so it is √D_h."""
 
     def weigh(self, q, k, mask):
         return attention_weights(q @ k.mT / (q.shape[1] * q.shape[-1]) ** 0.5, mask)
@@ -204,9 +186,7 @@ class ScaledByTheWholeWidth(StepByStep):
 @_wrong("04_multihead#cutting-queries-keys-and-values-into-heads", prop.multihead_equals_torch)
 class HeadsNotSplit(StepByStep):
     """There is one map of weights a layer, and num_heads changes nothing but the scale.
-
-    Your queries and keys are never split into heads: all of their width goes into one softmax.
-    """
+    Your queries and keys are never split into heads: all of their width goes into one softmax."""
 
     def project(self, x):
         return [part.unsqueeze(1) for part in self.qkv(x).chunk(3, dim=-1)]
@@ -220,9 +200,7 @@ class HeadsNotSplit(StepByStep):
 )
 class ViewWithoutTranspose(StepByStep):
     """A head holds all of the first tokens and nothing of the last: permute the tokens, and other numbers come.
-
-    You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads.
-    """
+    You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads."""
 
     def project(self, x):
         return [part.reshape(len(x), self.num_heads, x.shape[1], -1) for part in self.qkv(x).chunk(3, dim=-1)]
@@ -233,9 +211,7 @@ class ViewWithoutTranspose(StepByStep):
 )
 class MergedWithoutTranspose(StepByStep):
     """An output token holds one head's answers to several tokens: permute the tokens, and other numbers come.
-
-    You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first.
-    """
+    You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first."""
 
     def merge(self, heads):
         return heads.reshape(heads.shape[0], heads.shape[2], -1)
@@ -244,9 +220,7 @@ class MergedWithoutTranspose(StepByStep):
 @_wrong("04_multihead#all-heads-from-one-linear-map", prop.multihead_equals_torch)
 class QkvInterleaved(StepByStep):
     """Trained from scratch it is as good as any; with somebody else's weights it computes nonsense.
-
-    You cut the 3D columns into (D, 3), so that query, key and value take turns. They lie as (3, D), in blocks.
-    """
+    You cut the 3D columns into (D, 3), so that query, key and value take turns. They lie as (3, D), in blocks."""
 
     def project(self, x):
         return [split_heads(part, self.num_heads) for part in self.qkv(x).view(*x.shape, 3).unbind(dim=-1)]
@@ -255,9 +229,7 @@ class QkvInterleaved(StepByStep):
 @_wrong("04_multihead#all-heads-from-one-linear-map", prop.multihead_equals_torch)
 class HeadsSeeASlice(StepByStep):
     """A head's queries change with D_h columns of a token and with no other.
-
-    You cut x into heads before the projections. Every head projects the whole token, all D numbers of it.
-    """
+    You cut x into heads before the projections. Every head projects the whole token, all D numbers of it."""
 
     def project(self, x):
         size = x.shape[-1] // self.num_heads
@@ -269,9 +241,7 @@ class HeadsSeeASlice(StepByStep):
 @_wrong("04_multihead#what-w_o-is-for", prop.multihead_equals_torch)
 class NoOutputProjection(StepByStep):
     """A head writes into its own D_h columns of a token and into no other.
-
-    Your heads are concatenated and not projected: W_O is missing.
-    """
+    Your heads are concatenated and not projected: W_O is missing."""
 
     def attend(self, x, mask=None):
         q, k, v = self.project(x)
@@ -282,9 +252,7 @@ class NoOutputProjection(StepByStep):
 @_wrong("09_vit#one-picture-does-not-touch-another", prop.examples_do_not_mix, prop.multihead_equals_torch)
 class BatchTakenForTokens(StepByStep):
     """An image's logits depend on which others are in its batch, and its patches do not see one another.
-
-    Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True.
-    """
+    Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True."""
 
     def attend(self, x, mask=None):
         output, weights = super().attend(x.transpose(0, 1), mask)
@@ -294,9 +262,7 @@ class BatchTakenForTokens(StepByStep):
 @_wrong("01_attention#dropout-on-the-weights", prop.every_dropout_acts)
 class AttentionDropoutUnread(StepByStep):
     """A model with attention dropout trains as one without.
-
-    Your attention dropout is an argument that nothing reads.
-    """
+    Your attention dropout is an argument that nothing reads."""
 
     def drop(self, weights):
         return weights
@@ -305,9 +271,7 @@ class AttentionDropoutUnread(StepByStep):
 @_wrong("05_transformer#what-must-not-be-seen", prop.the_future_does_not_leak)
 class MaskStopsAfterTheFirstLayer(Transformer):
     """The loss in training comes close to 0, and what the model writes is no good: it has read the answer.
-
-    Your mask reaches the first layer alone. In the others every position sees the future.
-    """
+    Your mask reaches the first layer alone. In the others every position sees the future."""
 
     def decode(self, target, memory, memory_mask=None):
         x, mask = self.embed(target, self.target_embedding), causal_mask(target.shape[1])
@@ -322,18 +286,14 @@ class MaskStopsAfterTheFirstLayer(Transformer):
 @_wrong("06_patches#view-does-not-cut", prop.patchify_equals_loops, of=patchify)
 def view_without_permute(images, patch_size):
     """Put back together, the patches do not show the image. The model trains all the same.
-
-    You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between.
-    """
+    You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between."""
     return images.reshape(len(images), -1, images.shape[1] * patch_size**2)
 
 
 @_wrong("06_patches#the-order-inside-a-patch", prop.patchify_equals_loops, of=patchify)
 def channels_last_in_a_patch(images, patch_size):
     """Trained from scratch it is as good as any; with the weights of a convolution it computes nonsense.
-
-    Inside a patch your numbers run (p q c), channel last. As in a convolution's weight, it should be (c p q).
-    """
+    Inside a patch your numbers run (p q c), channel last. As in a convolution's weight, it should be (c p q)."""
     return rearrange(images, "b c (h p) (w q) -> b (h w) (p q c)", p=patch_size, q=patch_size)
 
 
@@ -343,9 +303,7 @@ _BATCH = 2  # of the two mistakes below
 @_wrong("07_embedding#a-token-that-speaks-for-the-picture", prop.parameters_fit_every_batch)
 class BatchSizedClassToken(ImageEmbedding):
     """The model runs with one batch size only, and each place in a batch learns a class token of its own.
-
-    Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it.
-    """
+    Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -355,9 +313,7 @@ class BatchSizedClassToken(ImageEmbedding):
 @_wrong("07_embedding#equation-1-complete", prop.parameters_fit_every_batch)
 class BatchSizedPositions(ImageEmbedding):
     """The model runs with one batch size only, and each place in a batch learns positions of its own.
-
-    Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it.
-    """
+    Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -367,9 +323,7 @@ class BatchSizedPositions(ImageEmbedding):
 @_wrong("07_embedding#equation-1-complete", prop.embedding_equals_equation_1)
 class DropoutForgetsThePositions(ImageEmbedding):
     """Shuffle the patches of an image, and its logits stay as they are.
-
-    Your dropout is applied to x and not to x + positions: the sum is thrown away, and no place is known.
-    """
+    Your dropout is applied to x and not to x + positions: the sum is thrown away, and no place is known."""
 
     def forward(self, images):
         x = self.patch_embed(images)
@@ -385,9 +339,7 @@ class DropoutForgetsThePositions(ImageEmbedding):
 @_wrong("08_encoder#layernorm-by-hand", prop.norm_makes_variance_one)
 class UnbiasedVariance(nn.LayerNorm):
     """Somebody else's weights give almost the right logits, the more wrong the narrower the model.
-
-    Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D.
-    """
+    Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D."""
 
     def forward(self, x):
         variance = x.var(dim=-1, keepdim=True)
@@ -397,9 +349,7 @@ class UnbiasedVariance(nn.LayerNorm):
 @_wrong("08_encoder#equation-3", prop.block_equals_torch)
 class GeluTwice(EncoderBlock):
     """The MLP can hardly subtract: what it adds to a token is nowhere below −0.17.
-
-    You apply GELU after the second linear map of the MLP too. There is one, between the two maps.
-    """
+    You apply GELU after the second linear map of the MLP too. There is one, between the two maps."""
 
     def forward(self, x):
         x = self.attn(self.norm1(x)) + x
@@ -414,9 +364,7 @@ class GeluTwice(EncoderBlock):
 )
 class FunctionalDropout(EncoderBlock):
     """In evaluation, the same image gets other logits at every call.
-
-    You call F.dropout, which does not know of eval(). Use nn.Dropout, or pass training=self.training.
-    """
+    You call F.dropout, which does not know of eval(). Use nn.Dropout, or pass training=self.training."""
 
     def forward(self, x):
         return F.dropout(super().forward(x), 0.1)
@@ -425,9 +373,7 @@ class FunctionalDropout(EncoderBlock):
 @_wrong("08_encoder#how-large-is-a-block", prop.sizes_follow_the_arguments)
 class SizesFixed(EncoderBlock):
     """Another width asked for, the same number of parameters, or an error deep inside.
-
-    A layer takes its size from a fixed number or a global variable, and not from its arguments.
-    """
+    A layer takes its size from a fixed number or a global variable, and not from its arguments."""
 
     def __init__(self, dim, num_heads, mlp_dim, *dropouts):
         super().__init__(dim, num_heads, 4 * 768, *dropouts)
@@ -439,9 +385,7 @@ class SizesFixed(EncoderBlock):
 @_wrong("09_vit#equation-4", prop.vit_equals_equations_1_to_4)
 class NoFinalNorm(VisionTransformer):
     """The head gets numbers whose size grows with every block.
-
-    Your tokens go to the head without the last LayerNorm.
-    """
+    Your tokens go to the head without the last LayerNorm."""
 
     def tokens(self, images):
         return self.encoder(self.embedding(images))
@@ -454,9 +398,7 @@ class NoFinalNorm(VisionTransformer):
 )
 class MeanIncludesTheClassToken(VisionTransformer):
     """Hardly anything: one token too many in the mean.
-
-    Your mean runs over all tokens, the class token among them. Leave it out: z[:, 1:].
-    """
+    Your mean runs over all tokens, the class token among them. Leave it out: z[:, 1:]."""
 
     def features(self, images):
         return self.tokens(images).mean(dim=1)
@@ -465,9 +407,7 @@ class MeanIncludesTheClassToken(VisionTransformer):
 @_wrong("10_training#how-wrong-is-an-answer", prop.scores_are_no_probabilities, prop.vit_equals_equations_1_to_4)
 class SoftmaxBeforeCrossEntropy(VisionTransformer):
     """The loss starts at ln K, falls slowly, and cannot come near 0.
-
-    Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself.
-    """
+    Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself."""
 
     def forward(self, images):
         return super().forward(images).softmax(dim=-1)
@@ -476,9 +416,7 @@ class SoftmaxBeforeCrossEntropy(VisionTransformer):
 @_wrong("08_encoder#the-encoder", prop.blocks_start_different)
 class BlocksAreCopies(VisionTransformer):
     """At the start all blocks have the same weights.
-
-    Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately.
-    """
+    Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -492,27 +430,21 @@ class BlocksAreCopies(VisionTransformer):
 @_wrong("10_training#adamw-and-which-weight-decay", prop.decay_is_decoupled, of=torch.optim.AdamW)
 def l2_inside_adam(groups, lr):
     """Weights with large gradients hardly decay, and a weight decay from a paper has another effect.
-
-    Your decay is added to the gradient, and so divided by √v like the rest. AdamW takes it off the weight.
-    """
+    Your decay is added to the gradient, and so divided by √v like the rest. AdamW takes it off the weight."""
     return torch.optim.Adam(groups, lr=lr)
 
 
 @_wrong("10_training#adamw-and-which-weight-decay", prop.only_matrices_decay, of=parameter_groups)
 def everything_decays(model, weight_decay):
     """Biases, the gains of norms, the class token and the positions shrink towards 0.
-
-    Your weight decay is on all parameters. Only matrices should decay.
-    """
+    Your weight decay is on all parameters. Only matrices should decay."""
     return [{"params": list(model.parameters()), "weight_decay": weight_decay}]
 
 
 @_wrong("10_training#how-wrong-is-an-answer", prop.evaluation_counts_each_example_once, of=evaluate)
 def every_batch_weighs_alike(model, batches):
     """The accuracy changes with the batch size.
-
-    You average the accuracies of batches, and the last one is smaller. Count images, then divide.
-    """
+    You average the accuracies of batches, and the last one is smaller. Count images, then divide."""
     parts = [evaluate(model, [batch]) for batch in batches]
     means = {name: sum(getattr(part, name) for part in parts) / len(parts) for name in ("loss", "accuracy")}
     return SimpleNamespace(**means)
@@ -524,18 +456,14 @@ def every_batch_weighs_alike(model, batches):
 @_wrong("13_attention_maps#through-all-blocks-rollout", prop.rollout_is_a_walk, of=rollout)
 def rollout_without_the_identity(weights):
     """The deeper the model, the more alike the rows: every token seems to have seen the same.
-
-    Your rollout multiplies attention alone. Half of each token comes down the residual connection: ½W + ½I.
-    """
+    Your rollout multiplies attention alone. Half of each token comes down the residual connection: ½W + ½I."""
     return rollout(weights, residual=False)
 
 
 @_wrong("13_attention_maps#through-all-blocks-rollout", prop.rollout_is_a_walk, of=rollout)
 def rollout_normalised_over_the_queries(weights):
     """The rows of the rollout do not sum to 1, so they are no shares.
-
-    You normalize over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1.
-    """
+    You normalize over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1."""
     identity = rolled = torch.eye(weights.shape[-1]).to(weights)
     for block in weights:
         mixed = block.mean(dim=1) + identity
@@ -546,9 +474,7 @@ def rollout_normalised_over_the_queries(weights):
 @_wrong("13_attention_maps#sixteen-pictures", prop.every_picture_has_its_own_map, of=patch_map)
 def one_map_for_every_picture(weights, grid):
     """In a row of images, all attention maps are the same.
-
-    Your figure takes the map of the batch's first image for all of them.
-    """
+    Your figure takes the map of the batch's first image for all of them."""
     first = weights[:, :1].expand_as(weights)
     return patch_map(first, grid)
 
