@@ -28,10 +28,7 @@ C, HEIGHT, WIDTH, P = 3, 8, 12, 4  # a grid of 2 rows and 3 columns
 GRID = (2, 3)
 N, K = 6, 9  # patches, classes
 
-TOLERANCE = {
-    torch.float64: {"rtol": 1e-9, "atol": 1e-10},
-    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
-}
+TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 
 
 # Tools
