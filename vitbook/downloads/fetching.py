@@ -23,17 +23,17 @@ def cache_dir() -> Path:
     return Path(os.environ.get("VITBOOK_DATA") or pooch.os_cache("vitbook")).expanduser()
 
 
-def fetch(name: str, sha256: str, mirrors: Sequence[str], folder: Path | None = None, progress: bool = True) -> Path:
+def fetch(name: str, sha256: str, mirrors: Sequence[str], progress: bool = True) -> Path:
     """The path of file `name`, downloaded unless it is there already, its SHA-256 verified either way.
 
     mirrors: addresses of folders, each followed by `name`, tried in order after those in $VITBOOK_MIRRORS, which have
-    spaces between; folder: where to keep the file, by default `cache_dir()`; progress: whether to show a bar. The file
-    appears under its name only when it is whole and verified; a damaged one that is there is replaced.
+    spaces between; progress: whether to show a bar. The file appears in `cache_dir()` under its name only when it is
+    whole and verified; a damaged one that is there is replaced.
 
     Raises ConnectionError where no mirror has the file whole, with what each of them said and what to put where by
     hand; OSError, with the path, where the file cannot be written; TypeError for a single address as mirrors.
     """
-    target, failures = Path(folder or cache_dir()) / name, []
+    target, failures = cache_dir() / name, []
     if target.exists():
         got = pooch.file_hash(target)
         if got == sha256:
@@ -63,9 +63,8 @@ def fetch_pinned(name: str, sha256: str, size: int, mirrors: Sequence[str], prog
             which = f"that was used first, by {pin}" if pinned else "that is published"
             raise ValueError(f"{target} is not the file {which}: {error}; delete it to get that one again") from None
     else:
-        hint = (
-            f"or, if the published file has changed for good, delete {pin}" if pinned else "or use the file where it is"
-        )
+        delete = f"or, if the published file has changed for good, delete {pin}"
+        hint = delete if pinned else "or use the file where it is"
         _download(name, expected, mirrors, target, progress, hint, [])
     if not pinned:
         write_whole(pin, f"{pooch.file_hash(target)}\n".encode())
