@@ -252,6 +252,6 @@ def _mean_per_head(values: Float[Tensor, "L B h T"]) -> Float[Tensor, "L h"]:
 
 
 def _check_weights(weights: Tensor) -> None:
-    """Raise ValueError unless weights have the shape (L, B, h, T, T), which a mean over a wrong axis would not tell."""
+    """Raise ValueError unless weights have the shape (L, B, h, T, T): a mean over a wrong axis would hide it."""
     if weights.ndim != 5 or weights.shape[-1] != weights.shape[-2] or not weights.shape[2]:
         raise ValueError(f"weights must have shape (L, B, h, T, T) with h ≥ 1, got {tuple(weights.shape)}")

@@ -1,4 +1,4 @@
-"""Random inputs for the exercises, drawn afresh for every check."""
+"""Random inputs for the exercises, new ones for every check."""
 
 from collections.abc import Callable
 

@@ -30,7 +30,7 @@ from vitbook.vit import VisionTransformer
 LEVELS = 128  # steps between 0 and the largest weight of a row
 MAX_BYTES = 300_000
 MAX_SIDE = 256  # pixels of an image's longer side
-TOP = 5  # so many patches are named in words
+TOP = 5  # how many patches are named in words
 # matplotlib's viridis at 0, 1/16, …, 1, which is straight enough in between
 COLORS = (
     *("#440154", "#48186a", "#472d7b", "#424086", "#3b528b", "#33638d", "#2c728e", "#26828e", "#21918c"),
