@@ -37,8 +37,8 @@ def _in_place_of(right: type, *left_out: str) -> dict:
     return {wrong.MISTAKES[name].variant: _variant(made) for name, (of, made) in classes.items() if of is right}
 
 
-def _module(reference: type, build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
-    """An exercise to write a class. inputs: as in `Exercise`, each list an input and a module of the reference."""
+def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
+    """An exercise to write a class. inputs: as in `Exercise`, each list an input and a reference module."""
     return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
 
@@ -108,7 +108,6 @@ _PROJECT = Exercise(
 }
 
 _MULTIHEAD = _module(
-    MultiHeadSelfAttention,
     lambda theirs, m: theirs(m.proj.in_features, m.num_heads),
     tokens_and_module(MultiHeadSelfAttention, (2, 5, 12, 3), (3, 4, 8, 2)),
     "project, cut the width into (h, D_h), exchange tokens and heads, attend, exchange back, join, multiply by W_O.",
@@ -116,7 +115,6 @@ _MULTIHEAD = _module(
 ) | _in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread")
 
 _MLP = _module(
-    MLP,
     lambda theirs, m: theirs(m.fc1.in_features, m.fc1.out_features),
     tokens_and_module(MLP, (2, 5, 6, 20), (3, 4, 8, 10)),
     "fc2 of the GELU of fc1 of x.",
@@ -139,7 +137,6 @@ def _patches(order: str) -> Callable:
 
 
 _PATCHES = _module(
-    PatchEmbedding,
     lambda theirs, m: theirs(m.patch_size, m.proj.in_channels, m.dim),
     lambda g: [
         (normal(g, b, c, *size), random_module(g, lambda p=p, c=c, d=d: PatchEmbedding(p, c, d)))
@@ -170,7 +167,6 @@ def _stem(width: int) -> HybridEmbedding:
 
 
 _EMBEDDING = _module(
-    ImageEmbedding,
     lambda theirs, m: theirs(m.patch_embed, m.grid[0] * m.grid[1], m.cls_token.shape[-1]),
     lambda g: [
         (normal(g, 2, 3, 8, 12), random_module(g, lambda: ImageEmbedding(PatchEmbedding(4, 3, 5), (8, 12), 5))),
@@ -216,7 +212,6 @@ def _through(blocks: Iterable[nn.Module], x: Tensor, added: int = 0) -> Tensor:
 
 
 _ENCODER = _module(
-    Encoder,
     lambda theirs, m: theirs((sizes := _sizes(m.blocks[0]))[0], len(m.blocks), *sizes[1:]),
     tokens_and_module(Encoder, (2, 5, 12, 3, 3, 24), (3, 4, 8, 2, 2, 16)),
     "a ModuleList of depth blocks, each made separately; every block takes what the one before gives.",
