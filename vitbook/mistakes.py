@@ -27,6 +27,7 @@ from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
 from vitbook.patches import PatchEmbedding, patchify
+from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
 from vitbook.training import evaluate, parameter_groups
 from vitbook.transformer import Transformer, causal_mask
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -477,6 +478,42 @@ def one_map_for_every_picture(weights, grid):
     Your figure takes the map of the batch's first image for all of them."""
     first = weights[:, :1].expand_as(weights)
     return patch_map(first, grid)
+
+
+# Any number of tokens
+
+
+@_wrong("25_tokens#several-images-in-one-row", prop.packed_images_stay_apart, of=same_image)
+def only_padding_is_hidden(owner):
+    """An image's logits depend on which others are packed into its row.
+    Your mask hides the padding alone. Tokens of one image must not look at those of another."""
+    real = owner >= 0
+    return (real[:, :, None] & real[:, None, :]).unsqueeze(1)
+
+
+@_wrong("25_tokens#one-key-for-many", prop.a_merged_key_counts_for_its_parts, of=proportional_attention)
+def merged_tokens_count_once(q, k, v, size):
+    """The more tokens merge, the less the merged ones are looked at, and accuracy falls faster than it has to.
+    Your merged token counts once. It stands for s tokens: add log s to its scores."""
+    return attention(q, k, v)[0]
+
+
+@_wrong("25_tokens#merge-what-is-similar", prop.merging_keeps_the_sum, of=merge_tokens)
+def merged_by_the_plain_mean(z, keys, groups, r, num_prefix_tokens=1):
+    """A token that merges late moves a large group as far as a token that stands for one patch.
+    You take the plain mean of two tokens. Weigh each by the number of tokens it is made of."""
+    ones = torch.eye(z.shape[1]).to(z).expand(len(z), -1, -1)  # as if no token had merged before
+    merged, pairs = merge_tokens(z, keys, ones, r, num_prefix_tokens)
+    return merged, pairs @ groups
+
+
+@_wrong("25_tokens#windows", prop.windows_are_looked_into, of=window_attention)
+def windows_wrap_around(attention, x, grid, window, shift=0):
+    """Patches at one edge of the image look at patches of the opposite edge.
+    Your shifted windows wrap around the image without a mask."""
+    image = x.unflatten(1, grid).roll((-shift, -shift), dims=(1, 2)).flatten(1, 2)
+    image = window_attention(attention, image, grid, window).unflatten(1, grid)
+    return image.roll((shift, shift), dims=(1, 2)).flatten(1, 2)
 
 
 # A whole model with mistakes in it
