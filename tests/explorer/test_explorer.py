@@ -180,7 +180,6 @@ def test_it_is_the_same_every_time_and_asks_for_nothing_from_elsewhere():
         (dict(class_names=["cat", "dog"]), "class_names must be 4, one for each class, got 2"),
         (dict(layers=[2]), r"layer must lie in 0 … 1, or -2 … -1 from the end, got 2"),
         (dict(heads=[0, -4]), r"head must lie in 0 … 2, or -3 … -1 from the end, got -4"),
-        (dict(layers=[]), "at least one layer and one head are needed"),
         (dict(prepare=lambda images: images * torch.nan), "not finite"),
     ],
 )
