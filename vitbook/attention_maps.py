@@ -245,9 +245,8 @@ def _normalized(weights: Float[Tensor, "*batch Q K"]) -> Float[Tensor, "*batch Q
 def _mean_per_head(values: Float[Tensor, "L B h T"]) -> Float[Tensor, "L h"]:
     """The mean over images and queries. Raises ValueError where there are none."""
     if not values.shape[1] * values.shape[3]:
-        raise ValueError(
-            f"weights must hold at least one image and one query, got {tuple(values.shape)} of (L, B, h, T)"
-        )
+        shape = tuple(values.shape)
+        raise ValueError(f"weights must hold at least one image and one query, got {shape} of (L, B, h, T)")
     return values.mean(dim=(1, 3))
 
 
