@@ -11,11 +11,9 @@ from properties import backbone, pictures
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
 from tables import accepted_and_rejected
-from torch import nn
 from torch.testing import assert_close
 
-from vitbook import features
-from vitbook.features import Features, collect_features, feature_colors, feature_map, neighbor_votes
+from vitbook.features import collect_features, feature_colors, feature_map, neighbor_votes
 
 B, D, K = 2, 12, 5
 ROWS, COLUMNS = GRID = check.GRID  # (2, 3) patches of 4 pixels
@@ -173,24 +171,6 @@ def test_colors_fill_the_scale_and_ignore_what_all_patches_share():
     assert_close(colors.amax(dim=(0, 2, 3)), torch.ones(3, dtype=torch.float64))
     assert_close(feature_colors(maps + torch.randn(D, 1, 1, dtype=torch.float64)), colors)
     assert feature_colors(torch.ones(1, D, ROWS, COLUMNS)).isfinite().all()  # no differences at all
-
-
-def test_features_under_a_linear_layer_are_a_linear_probe():
-    model, probe = backbone(), nn.Linear(D, K).double()
-    images = pictures()
-    assert_close(nn.Sequential(Features(model), probe)(images), probe(model.features(images)))
-
-
-def test_votes_do_not_depend_on_lengths_or_on_other_queries():
-    queries, bank, labels = known()
-    votes = neighbor_votes(queries, bank, labels, K, 6)
-    assert_close(votes.sum(dim=1), torch.ones(9, dtype=torch.float64))
-    assert_close(neighbor_votes(queries * torch.arange(1, 10)[:, None], 0.3 * bank, labels, K, 6), votes)
-    assert_close(neighbor_votes(queries[4:], bank, labels, K, 6), votes[4:])
-
-
-def test_names_of_the_first_edition_are_still_there():
-    assert features.feature_colours is feature_colors and features.neighbour_votes is neighbor_votes
 
 
 @pytest.mark.door

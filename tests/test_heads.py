@@ -15,7 +15,6 @@ from vitbook.heads import (
     HeatmapHead,
     HiddenLayerHead,
     SegmentationHead,
-    cell_centers,
     intersection_over_union,
     soft_argmax,
     target_heatmaps,
@@ -210,27 +209,6 @@ TABLE = [
 test_the_right_implementation_passes, test_the_wrong_variant_is_rejected = accepted_and_rejected(TABLE)
 
 
-def test_a_heatmap_head_that_knows_nothing_says_the_middle_of_the_image():
-    heatmaps = HeatmapHead(D, K, 3).double()(features())
-    middle = torch.tensor([(COLUMNS * P - 1) / 2, (ROWS * P - 1) / 2], dtype=torch.float64)
-    assert_close(soft_argmax(heatmaps, P / 3), middle.expand(B, K, 2))
-
-
-def test_soft_argmax_of_the_logarithm_of_a_target_is_the_point():
-    points = torch.rand(3, K, 2, dtype=torch.float64) * 10 + 15  # five sigma from each side
-    targets = target_heatmaps(points, (20, 22), cell=2.0, sigma=3.0)
-    assert_close(soft_argmax(targets.log(), 2.0), points, atol=1e-4, rtol=0)
-
-
-def test_a_target_is_a_distribution_as_wide_as_sigma_wherever_the_point_lies():
-    points = torch.tensor([[40.0, 30.0], [0.0, 0.0], [-50.0, 200.0]], dtype=torch.float64)
-    targets = target_heatmaps(points, (30, 40), cell=2.0, sigma=5.0)
-    assert_close(targets.sum(dim=(-1, -2)), torch.ones(3, dtype=torch.float64))
-    along_x = targets[0].sum(dim=0)
-    centers = cell_centers(40, 2.0).double()
-    assert_close(along_x @ (centers - 40).square(), torch.tensor(25.0, dtype=torch.float64), rtol=1e-3, atol=0)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_a_target_far_from_every_cell_is_finite_in_any_precision(dtype):
     """In float16 the square of 256 pixels is infinite."""
@@ -259,12 +237,6 @@ def test_a_head_starts_by_preferring_nothing_and_its_gradient_reaches_the_backbo
     check.shake(head)
     loss()[0].backward()
     assert all(p.grad.count_nonzero() > 0 for p in [*model.encoder.parameters(), *head.parameters()])
-
-
-def test_the_hidden_layer_starts_as_the_encoder_does():
-    weight = HiddenLayerHead(300, 200, K).pre_logits.weight
-    assert_close(weight.std(), torch.tensor(math.sqrt(2 / 500)), rtol=0.02, atol=0)
-    assert weight.abs().max() <= math.sqrt(6 / 500)
 
 
 @pytest.mark.door

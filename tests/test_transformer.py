@@ -12,7 +12,6 @@ from torch import nn
 from vitbook.transformer import (
     DecoderLayer,
     EncoderLayer,
-    FeedForward,
     MultiHeadCrossAttention,
     Transformer,
     causal_mask,
@@ -128,13 +127,6 @@ def test_cross_attention_equals_torchs_and_gives_its_weights():
 
 
 @both_precisions
-def test_the_feed_forward_is_the_equation():
-    ours, x = check.shake(FeedForward(D, HIDDEN)), torch.randn(B, T, D)
-    first, _, second = ours
-    close(ours(x), (x @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias)
-
-
-@both_precisions
 def test_words_enter_as_root_d_times_embedding_plus_position():
     model, tokens = Transformer(11, D, 1, HEADS, HIDDEN), torch.randint(11, (B, T))
     got = model.embed(tokens, model.source_embedding)
@@ -151,23 +143,9 @@ def test_writing_is_the_most_probable_next_word_again_and_again():
     assert torch.equal(model.write(source, start=5, length=6), written[:, 1:])
 
 
-@both_precisions
-def test_a_source_of_nothing_but_padding_gives_numbers():
-    model, source, target = check.transformer_and_words(Transformer)
-    source[1] = 0
-    assert model(source, target).isfinite().all()
-
-
 def test_examples_do_not_mix():
     model, source, target = check.transformer_and_words(Transformer)
     close(model(source, target)[1:], model(source[1:], target[1:]))
-
-
-def test_scores_are_the_same_in_every_evaluation_with_dropout_configured():
-    model, source, target = Transformer(11, D, 2, HEADS, HIDDEN, dropout=0.3), *torch.randint(11, (2, B, T))
-    assert check.differ(model(source, target), model(source, target))
-    model.eval()
-    assert torch.equal(model(source, target), model(source, target))
 
 
 def test_dropout_is_on_both_embeddings_and_on_the_output_of_every_sublayer():
