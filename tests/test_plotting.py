@@ -108,16 +108,6 @@ def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
     assert first.get_linestyle() != second.get_linestyle() and first.get_marker() != second.get_marker()
 
 
-def test_the_confusion_matrix_shows_counts_colored_by_their_share_of_the_row():
-    ax = plotting.show_confusion(COUNTS, ["cat", "dog", "owl"])
-    drawn(ax)
-    torch.testing.assert_close(shown(ax), COUNTS / COUNTS.sum(dim=1, keepdim=True))
-    assert texts(ax) == ["5", "1", "7", "2", "3", "4"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["cat", "dog", "owl"]
-    assert (ax.get_ylabel(), ax.get_xlabel()) == ("true class", "predicted class")
-    drawn(plotting.show_confusion(torch.zeros(2, 2, dtype=torch.int64), "ab"))
-
-
 def test_a_mosaic_lays_each_map_where_it_belongs():
     maps = torch.rand(2, 3, 4, 5)
     ax = plotting.show_mosaic(maps, rows="head", columns="block", scale="weight")
