@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitbook.runtime import device, has_bfloat16, seed_everything
+from vitbook.runtime import about, device, has_bfloat16, seed_everything
 
 
 def draws(seed: int) -> list:
@@ -69,3 +69,11 @@ def test_a_cpu_without_bfloat16_imitates_it_slowly():
     a = torch.randn(256, 256)
     seconds = {x.dtype: min(timeit.repeat(lambda x=x: x @ x, number=1, repeat=5)) for x in (a, a.bfloat16())}
     assert seconds[torch.bfloat16] > 2 * seconds[torch.float32]
+
+
+def test_a_measured_number_is_shown_with_its_bounds():
+    assert about(torch.tensor(0.174), 0.1, 0.25) == "≈0.174 (0.1 to 0.25)"
+    assert about(0.989, 0.97, 1, ".1%") == "≈98.9% (97.0% to 100.0%)"
+    for outside in (0.05, 0.3, float("nan")):
+        with pytest.raises(AssertionError, match=r"outside its bounds"):
+            about(outside, 0.1, 0.25)

@@ -42,6 +42,7 @@ README_FIGURE = ("13_attention_maps", "fig-maps-grid")  # a chapter and the name
 README_MAP = re.compile(r"(?<=<!-- written by tools/notebooks.py -->\n).*?(?=<!-- end -->)", re.S)
 
 GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub show them
+TITLE = "# @title "  # with it Colab folds a cell into one line, and the site does the same
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -99,7 +100,7 @@ def badge_source(name: str) -> str:
 def install_source() -> str:
     """The third cell of every chapter: install the package where it is missing."""
     return (
-        "# Installs the book's package where it is missing, as on Colab; elsewhere this does nothing.\n"
+        f"{TITLE}Install the book's package where it is missing, as on Colab\n"
         "import importlib.util\n"
         "\n"
         'if importlib.util.find_spec("vitbook") is None:\n'
@@ -155,6 +156,21 @@ def normalize_output(output: NotebookNode) -> None:
     output.pop("transient", None)
 
 
+def fold(cell: NotebookNode) -> None:
+    """Show a code cell whose first line is `# @title Setup` as one line, "Setup", in Colab and on the site.
+
+    Of a drawing the site shows the drawing alone.
+    """
+    if cell.cell_type != "code" or not cell.source.startswith(TITLE):
+        return
+    cell.metadata["cellView"] = "form"
+    if not is_generated(cell):
+        title, _, code = cell.source.removeprefix(TITLE).partition("\n")
+        prompts = {"code_prompt_show": title, "code_prompt_hide": title}
+        tag = "remove-input" if code.startswith("drawings.") else "hide-input"
+        cell.metadata |= {"tags": [tag], "mystnb": cell.metadata.get("mystnb", {}) | prompts}
+
+
 def normalize(notebook: NotebookNode) -> None:
     """Remove what differs from one machine or run to the next; the order of execution stays visible."""
     kept = {key: notebook.metadata[key] for key in KEPT_METADATA if key in notebook.metadata}
@@ -164,6 +180,7 @@ def normalize(notebook: NotebookNode) -> None:
         cell.id = f"cell-{index:02d}"
         cell.source = cell.source.strip("\n")
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in ("mystnb", "tags") and v})
+        fold(cell)
         cell.pop("attachments", None)
         if cell.cell_type == "code":
             cell.outputs = merge_streams(cell.outputs)

@@ -25,6 +25,7 @@ from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
 from vitbook.patches import PatchEmbedding, patchify
+from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
 from vitbook.training import evaluate, parameter_groups
 from vitbook.transformer import Transformer, causal_mask
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -578,6 +579,58 @@ def rollout_normalised_over_the_queries(weights):
 def one_map_for_every_picture(weights, grid):
     first = weights[:, :1].expand_as(weights)
     return patch_map(first, grid)
+
+
+# Any number of tokens
+
+
+@mistake(
+    instead_of=same_image,
+    symptom="An image's logits depend on which others are packed into its row.",
+    cause="Your mask hides the padding alone. Tokens of one image must not look at those of another.",
+    where="25_tokens.ipynb#several-images-in-one-row",
+    caught_by=(properties.packed_images_stay_apart,),
+)
+def only_padding_is_hidden(owner):
+    real = owner >= 0
+    return (real[:, :, None] & real[:, None, :]).unsqueeze(1)
+
+
+@mistake(
+    instead_of=proportional_attention,
+    symptom="The more tokens merge, the less the merged ones are looked at, and accuracy falls faster than it has to.",
+    cause="Your merged token counts once. It stands for s tokens: add log s to its scores.",
+    where="25_tokens.ipynb#one-key-for-many",
+    caught_by=(properties.a_merged_key_counts_for_its_parts,),
+)
+def merged_tokens_count_once(q, k, v, size):
+    return attention(q, k, v)[0]
+
+
+@mistake(
+    instead_of=merge_tokens,
+    symptom="A token that merges late moves a large group as far as a token that stands for one patch.",
+    cause="You take the plain mean of two tokens. Weigh each by the number of tokens it is made of.",
+    where="25_tokens.ipynb#merge-what-is-similar",
+    caught_by=(properties.merging_keeps_the_sum,),
+)
+def merged_by_the_plain_mean(z, keys, groups, r, num_prefix_tokens=1):
+    ones = torch.eye(z.shape[1]).to(z).expand(len(z), -1, -1)  # as if no token had merged before
+    merged, pairs = merge_tokens(z, keys, ones, r, num_prefix_tokens)
+    return merged, pairs @ groups
+
+
+@mistake(
+    instead_of=window_attention,
+    symptom="Patches at one edge of the image look at patches of the opposite edge.",
+    cause="Your shifted windows wrap around the image without a mask.",
+    where="25_tokens.ipynb#windows",
+    caught_by=(properties.windows_are_looked_into,),
+)
+def windows_wrap_around(attention, x, grid, window, shift=0):
+    image = x.unflatten(1, grid).roll((-shift, -shift), dims=(1, 2)).flatten(1, 2)
+    image = window_attention(attention, image, grid, window).unflatten(1, grid)
+    return image.roll((shift, shift), dims=(1, 2)).flatten(1, 2)
 
 
 # A whole model with mistakes in it

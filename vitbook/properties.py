@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.attention import attention as right_attention
+from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding
 from vitbook.patches import patchify as right_patchify
 from vitbook.training import parameter_groups
@@ -529,3 +530,54 @@ def every_picture_has_its_own_map(patch_map: Callable) -> None:
     maps = patch_map(weights, GRID)
     for block, picture, head in itertools.product(range(3), range(B), range(HEADS)):
         close(maps[block, picture, head].flatten(), weights[block, picture, head, 0, 1:])
+
+
+# Any number of tokens
+
+
+def packed_images_stay_apart(same_image: Callable) -> None:
+    """Implementations are functions owner → mask: in a packed row, attention gives each sequence what it gets alone."""
+    lengths = (2, 4, 3)
+    x = torch.randn(1, sum(lengths) + 2, D)  # the last two are padding
+    owner = torch.tensor([[*(i for i, length in enumerate(lengths) for _ in range(length)), -1, -1]])
+    together = right_attention(x, x, x, same_image(owner).squeeze(1))[0]
+    alone = [right_attention(part, part, part)[0] for part in x[:, :-2].split(lengths, dim=1)]
+    close(together[:, :-2], torch.cat(alone, dim=1))
+
+
+def a_merged_key_counts_for_its_parts(proportional: Callable) -> None:
+    """Implementations are functions (q, k, v, size): equal keys and values give the same merged as one by one."""
+    q, k, v = torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 4)
+    size = torch.tensor([1, 3, 1, 2, 1, 1, 4])
+    each = right_attention(q, k.repeat_interleave(size, dim=2), v.repeat_interleave(size, dim=2))[0]
+    close(proportional(q, k, v, size.to(q).expand(B, -1)), each)
+
+
+def merging_keeps_the_sum(merge: Callable) -> None:
+    """Implementations are functions (z, keys, groups, r): tokens times their sizes add up to what they did before.
+
+    Each round leaves one token fewer, every first token is in exactly one group, and the class token stays as it is.
+    """
+    z, groups = torch.randn(B, N + 1, D), torch.eye(N + 1).expand(B, -1, -1)
+    total, class_token = z.sum(dim=1), z[:, 0]
+    for fewer in range(1, 4):
+        z, groups = merge(z, torch.randn(B, z.shape[1], 4), groups, 1)
+        assert z.shape == (B, N + 1 - fewer, D)
+        close((z * groups.sum(dim=-1, keepdim=True)).sum(dim=1), total)
+        close(groups.sum(dim=1), torch.ones(B, N + 1))
+        close(z[:, 0], class_token)
+
+
+def windows_are_looked_into(window_attention: Callable) -> None:
+    """Implementations are functions (attention, x, grid, window, shift): full attention, masked to windows.
+
+    One window that holds the whole grid is full attention itself.
+    """
+    attention = shake(MultiHeadSelfAttention(D, HEADS))
+    x, grid = torch.randn(B, 4 * 6, D), (4, 6)
+    row, column = torch.arange(4).repeat_interleave(6), torch.arange(6).repeat(4)
+    for shift in (0, 1):
+        window = 100 * ((row - shift) // 2) + (column - shift) // 2
+        close(window_attention(attention, x, grid, 2, shift), attention(x, window[:, None] == window))
+    square = x[:, :16]
+    close(window_attention(attention, square, (4, 4), 4, 0), attention(square))

@@ -114,6 +114,7 @@ CELLS: dict[Callable, list[Change]] = {
         output("/home/someone/file.txt"),
         shown("display_data", data={"text/html": f"<p>{'A' * 200} 0xabcdef12</p>"}),
     ],
+    lint.approximate_asserted: [output("≈0.17")],
     lint.code_fits: [code(f"x = {'1' * (lint.MAX_CODE_WIDTH - 3)}")],
     lint.images_described: [
         lambda chapter: chapter.cells[6].update(metadata={}),
