@@ -11,16 +11,22 @@ from sphinx.util.docutils import SphinxDirective
 
 from vitbook.explorer import live
 
-FIGURES = {"ask": live.ask}
+STILL = "<!-- still -->"
+FIGURES = {"ask": "cifar10"}  # and the model whose weights each loads
 
 
 class LiveFigure(SphinxDirective):
-    """`{live} ask`: the figure of this name."""
+    """`{live} ask`: the figure of this name. What stands in the directive is its still."""
 
     required_arguments = 1
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
-        return [nodes.raw("", FIGURES[self.arguments[0]]().still, format="html")]
+        figure = self.arguments[0]
+        before, after = live.host(figure, FIGURES[figure], STILL).split(STILL)
+        still = nodes.container()
+        self.state.nested_parse(self.content, self.content_offset, still)
+        return [nodes.raw("", before, format="html"), *still.children, nodes.raw("", after, format="html")]
 
 
 def add_script(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:

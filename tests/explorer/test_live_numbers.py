@@ -30,7 +30,7 @@ class Scripts:
         # The page is its own worker: what it posts to itself is what a worker would post to a page.
         posted = "self.postMessage = (message) => { self.posted = message; };"
         (tmp_path / "page.html").write_text(
-            f"<!DOCTYPE html><meta charset=utf-8><script>{posted}{worker_source()}</script>"
+            f"<!DOCTYPE html><meta charset=utf-8><script>{posted}{worker_source('ask')}</script>"
         )
         browser.open(tmp_path / "page.html")
 
@@ -276,7 +276,7 @@ DECODE = """async (file) => {
     const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
     context.drawImage(bitmap, 0, 0);
     const image = context.getImageData(0, 0, bitmap.width, bitmap.height);
-    onmessage({ data: { kind: "see", name: "it", image } });
+    await onmessage({ data: { kind: "see", name: "it", image } });
 }"""
 
 

@@ -23,12 +23,18 @@ from safetensors.torch import save
 from vitbook._support.files import write_whole
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import recorded_attention
-from vitbook.data import album_credits
+from vitbook.data import Split, album_credits, digits
 from vitbook.drawings.palette import variables
 from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.vit import CONFIGS, create_vit
 
 COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
+COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
+COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importMemory", "--enable", "simd")
 FIRST = "bird_kingfisher"  # of the album
+THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
+NEEDS = {"ask": ("model-{model}", "album"), "train": ("digits",)}  # parts that a figure loads
+INVITATIONS = {"ask": "Ask the model yourself", "train": "Train it yourself"}
 SIDE = 240  # of the still, in pixels
 
 
@@ -79,6 +85,36 @@ def ask(model: str | Pretrained = "vitbook:cifar10") -> LiveFigure:
     return LiveFigure(_ask_still(trained, name), about, parts)
 
 
+def train() -> LiveFigure:
+    """A small Vision Transformer that learns the digits in the page, and reads one that the reader draws."""
+    parts = {"train": bundle("train"), "digits": delivered("digits", packed_digits())}
+    return LiveFigure(_train_still(), "Train a Vision Transformer", parts)
+
+
+def _train_still() -> str:
+    """Some of the digits that are learned, in HTML."""
+    data = digits()
+    few = data.test.images[:20, 0].reshape(2, 10, 8, 8)
+    picture = Image.fromarray(few.permute(0, 2, 1, 3).reshape(16, 80).numpy()).resize(
+        (640, 128), Image.Resampling.NEAREST
+    )
+    says = (
+        f"{len(data.train):,} digits to learn from and {len(data.test)} to be judged by: a Vision Transformer of "
+        f"{sum(p.numel() for p in create_vit('vit_digits').parameters()):,} parameters can learn them in your browser."
+    )
+    alt = "Two rows of ten coarse gray images of handwritten digits, white on black."
+    return host("train", "digits", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
+
+
+def _picture(picture: Image.Image, alt: str, kind: str) -> str:
+    """An image within HTML."""
+    file = io.BytesIO()
+    picture.save(file, kind, quality=80)
+    address = f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
+    return f'<img src="{address}" alt="{escape(alt)}" {size}>'
+
+
 def _ask_still(trained: Pretrained, name: str) -> str:
     """The first photograph and what each head's first token attends to in it, and what the model says, in HTML."""
     model = trained.model
@@ -100,42 +136,37 @@ def _ask_still(trained: Pretrained, name: str) -> str:
             clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize((tile, tile), 0)
             place = (SIDE + 8 + head * (tile + 2), block * (tile + 2))
             picture.paste(small, place, clear)
-    file = io.BytesIO()
-    picture.save(file, "JPEG", quality=80)
-    address = f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
     query = "the class token" if prefix else "the first patch"
     alt = f"Left a photograph, {entry['title']}; right {depth} rows of {heads} small copies, clear where a head looks."
-    return _host(
+    return host(
         "ask",
         name,
-        f'<p><img src="{address}" alt="{escape(alt)}" width="{picture.width}" height="{picture.height}"'
-        ' style="max-width: 100%; height: auto"></p>\n'
+        f"<p>{_picture(picture, alt, 'JPEG')}</p>\n"
         f"<p>The model says {escape(says)}. Each small copy is one head, a row of them one block: what {query} "
         f"attends to is clear. {escape(entry['credit'])}</p>",
-        "Ask the model yourself",
     )
 
 
-def _host(figure: str, model: str, still: str, invitation: str) -> str:
-    """What stands in a page: a still, and a button that live.js, where it is there, makes work."""
+def host(figure: str, model: str, still: str) -> str:
+    """What stands in a page: a still in HTML, and a button that live.js, where it is there, makes work."""
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
-        f'<p><button class="start" type="button" disabled style="visibility: hidden">{invitation}</button></p>\n</div>'
+        '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
+        f"{INVITATIONS[figure]}</button></p>\n</div>"
     )
 
 
 def bundle(figure: str) -> str:
     """A figure as a script that hands it over: its own code, its HTML and CSS, and the source of its thread."""
-    needs = {"ask": ["model-{model}", "album"]}[figure]
-    given = dict(html=source(f"{figure}.html"), css=source("live.css"), worker=worker_source(), needs=needs)
-    handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given)} }});"
+    given = dict(html=source(f"{figure}.html"), css=source("live.css"), worker=worker_source(figure))
+    handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given | dict(needs=NEEDS[figure]))} }});"
     return f"(() => {{\n{source(f'{figure}.js')}\n{handed}\n}})();"
 
 
-def worker_source() -> str:
-    """The script of the model's own thread."""
+def worker_source(figure: str) -> str:
+    """The script of a figure's own thread."""
     module = base64.b64encode(resources.files(__name__).joinpath("kernels.wasm").read_bytes()).decode()
-    return f'const KERNELS = "{module}";\n{source(*COMPUTING, "worker.js")}'
+    return f'const KERNELS = "{module}";\n{source(*COMPUTING, *THREADS[figure], "thread.js")}'
 
 
 def source(*names: str) -> str:
@@ -160,14 +191,33 @@ def album() -> list[dict]:
     return photographs
 
 
+def packed_digits() -> dict:
+    """The digits that a reader's browser learns from, and the model that learns them, for learner.js."""
+    data = digits()
+
+    def packed(split: Split) -> dict:
+        parts = dict(images=split.images.flatten(1), labels=split.labels.byte())
+        return {name: base64.b64encode(part.numpy().tobytes()).decode() for name, part in parts.items()}
+
+    return dict(
+        config=asdict(CONFIGS["vit_digits"]),
+        train=packed(data.train),
+        test=packed(data.test),
+        mean=data.mean.tolist(),
+        std=data.std.tolist(),
+    )
+
+
 def site_files() -> dict[str, str]:
     """Every script of the figures by its file's name, as the site serves them."""
     weights = resources.files("vitbook").joinpath("assets", "weights")
     names = sorted(Path(file.name).stem for file in weights.iterdir() if file.name.endswith(".json"))
     models = {f"model-{name}": packed_model(load_pretrained(f"vitbook:{name}")) for name in names}
-    parts = {"ask": bundle("ask"), "album": delivered("album", album())}
-    parts |= {name: delivered(name, model) for name, model in models.items()}
-    return {"live.js": source("live.js")} | {f"{name}.js": script for name, script in parts.items()}
+    parts = models | {"album": album(), "digits": packed_digits()}
+    scripts = {figure: bundle(figure) for figure in NEEDS} | {
+        name: delivered(name, part) for name, part in parts.items()
+    }
+    return {f"{name}.js": script for name, script in {"live": source("live.js"), **scripts}.items()}
 
 
 def packed_model(trained: Pretrained) -> dict:

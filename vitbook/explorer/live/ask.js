@@ -92,6 +92,7 @@ async function ask(root, thread, model, album) {
   async function takeFile(file) {
     try {
       find(".notice").textContent = "";
+      find(".figure").setAttribute("aria-busy", true);
       await addPhotograph("own", file.name || "the pasted image", file);
       for (const choice of root.querySelectorAll("[name=photo]")) {
         choice.checked = false;
@@ -100,6 +101,7 @@ async function ask(root, thread, model, album) {
       await change({ photo: "own", covered: new Set() });
     } catch (error) {
       find(".notice").textContent = error.message;
+      find(".figure").setAttribute("aria-busy", false);
     }
   }
 
@@ -151,6 +153,7 @@ async function ask(root, thread, model, album) {
     Object.assign(state, update);
     const own = ++latest;
     if (interferes) {
+      find(".figure").setAttribute("aria-busy", true);
       const name = state.photo;
       const untouched = await thread("ask", { name });
       const changed = isChanged() ? await thread("ask", { name, change: changeOf() }) : untouched;
@@ -162,6 +165,7 @@ async function ask(root, thread, model, album) {
     }
     show();
     writeAddress();
+    find(".figure").setAttribute("aria-busy", false);
   }
 
   /** An answer with probabilities. */

@@ -65,7 +65,7 @@ var vitbookLive = (() => {
   /** The figure in place of the still. */
   async function start(host) {
     const { figure, model } = host.dataset;
-    const button = host.querySelector(".start");
+    const button = host.querySelector(".live-start");
     if (host.dataset.started) {
       return;
     }
@@ -99,7 +99,7 @@ var vitbookLive = (() => {
   function begin() {
     for (const host of document.querySelectorAll(".vitbook-live:not([data-ready])")) {
       host.dataset.ready = "yes";
-      const button = host.querySelector(".start");
+      const button = host.querySelector(".live-start");
       button.disabled = false;
       button.style.visibility = "visible";
       button.addEventListener("click", () => start(host));

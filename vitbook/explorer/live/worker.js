@@ -1,6 +1,6 @@
 "use strict";
 
-/* The model's own thread: messages in, answers out. What it needs stands before it in the same script,
+/* The model's own thread: what a page may ask. What it needs stands before it in the same script,
    with KERNELS, which is kernels.wasm in base64. */
 
 /** @type {{space: Workspace, model: any, preprocessing: any}} */
@@ -57,11 +57,3 @@ function answer(image, { pixels, covered = [], ...change } = {}) {
     };
   });
 }
-
-self.onmessage = ({ data: { id, kind, ...question } }) => {
-  try {
-    self.postMessage({ id, result: answers[kind](question) });
-  } catch (error) {
-    self.postMessage({ id, error: error.message });
-  }
-};
