@@ -31,8 +31,8 @@ def mirror(mirror, monkeypatch):
     return mirror
 
 
-def get(*mirrors: str, folder: Path | None = None, progress: bool = False) -> bytes:
-    return fetch(NAME, SHA256, mirrors, folder, progress=progress).read_bytes()
+def get(*mirrors: str, progress: bool = False) -> bytes:
+    return fetch(NAME, SHA256, mirrors, progress).read_bytes()
 
 
 def names_in(folder: Path) -> list[str]:
@@ -53,9 +53,10 @@ def test_what_a_mirror_has_is_kept_under_its_name_and_not_asked_for_again(mirror
 
 
 def test_the_folder_can_be_chosen(mirror, cache, tmp_path, monkeypatch):
-    assert get(mirror("good"), folder=tmp_path / "deep" / "a b") == CONTENT
-    assert names_in(tmp_path / "deep") == ["a b", NAME] and not cache.exists()
     assert cache_dir() == cache
+    monkeypatch.setenv("VITBOOK_DATA", str(tmp_path / "deep" / "a b"))
+    assert get(mirror("good")) == CONTENT
+    assert names_in(tmp_path / "deep") == ["a b", NAME] and not cache.exists()
     monkeypatch.setenv("VITBOOK_DATA", "~/images")
     assert cache_dir() == Path.home() / "images"
     monkeypatch.delenv("VITBOOK_DATA")
@@ -158,8 +159,9 @@ def test_a_full_disk_is_said_with_the_file_and_leaves_nothing(mirror, cache):
 @pytest.mark.skipif(sys.platform == "win32", reason="folders have other permissions there")
 def test_a_folder_that_cannot_be_written_to_is_named(mirror, cache, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        get(mirror("good"), folder=tmp_path / "file" / "deeper")
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="file"):
+        patched.setenv("VITBOOK_DATA", str(tmp_path / "file" / "deeper"))
+        get(mirror("good"))
     assert mirror.asked == []
     cache.mkdir()
     cache.chmod(0o500)

@@ -85,7 +85,7 @@ FAULTS = {
     "a print": (
         ATTEND,
         f"    print('look', v.shape)\n{ATTEND}",
-        "Your code printed: look torch.Size([2, 3, 5, 6]) … (",
+        "Your code printed: look torch.Size([2, 3, 5, 6]) …",
     ),
     "a missing function": (
         "def project(",

@@ -9,7 +9,7 @@ from on_a_gpu import OnAGpu
 from PIL import Image
 from torch.testing import assert_close
 
-from vitbook._support.images import crop_and_scale, read_picture
+from vitbook._support.images import center_crop, decode_image
 from vitbook.data import photograph
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
@@ -41,7 +41,7 @@ def test_scale_and_crop_as_in_torchvision_and_timm(name, scaled, photo):
 
 
 def test_without_a_margin_it_is_what_our_training_runs_see_and_without_a_crop_all_of_it():
-    cropped = normalized(crop_and_scale(pil(CHINA), 96, 112), STYLES["vitbook"])
+    cropped = normalized(center_crop(pil(CHINA), 96, 112), STYLES["vitbook"])
     squeezed = normalized(pil(CHINA).resize((112, 96), Image.Resampling.BILINEAR), STYLES["google"])
     assert_close(Preprocessing(image_size=(96, 112), **STYLES["vitbook"])(CHINA), cropped)
     assert_close(Preprocessing(image_size=(96, 112), **STYLES["google"])(CHINA), squeezed)
@@ -83,7 +83,7 @@ def test_a_pillow_image_of_any_mode_is_seen_as_its_file_would_be(mode):
     file = io.BytesIO()
     image.save(file, "PNG")
     seen = SMALL(image)
-    assert torch.equal(seen, SMALL(read_picture(file.getvalue(), "it")))
+    assert torch.equal(seen, SMALL(decode_image(file.getvalue(), "it")))
     assert 0.1 < seen.std() and (seen < 0.95).double().mean() > 0.5, "not all white"
 
 

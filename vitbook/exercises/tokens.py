@@ -19,6 +19,7 @@ mask = Exercise(
     tokens.same_image,
     "compare each token's owner with each other's: owner[:, :, None] == owner[:, None, :]; then hide the padding.",
     lambda g: [(_owners(g, 2, 9, 3),), (_owners(g, 3, 7, 2),)],
+    level="easy",
 ) | {
     wrong.only_padding_is_hidden: wrong.only_padding_is_hidden,
     "Padding looks at padding: nobody may look at a key whose owner is −1.": (
@@ -51,7 +52,6 @@ proportional = Exercise(
 left = Exercise(
     11,
     "how many pairs do 20 patches make?",
-    level="easy",
 ) | {
     "16 pairs cannot be found in the last block: 21 tokens are the class token and 20 patches.": 5,
     "That is how many enter the last block. Its attention comes before its MLP, and tokens merge between them.": 21,
@@ -60,5 +60,4 @@ left = Exercise(
 window = Exercise(
     16,
     "set 4Nw²D equal to 8ND² and cancel.",
-    level="easy",
 ) | {"That is w², the number of patches in a window.": 256, "The linear maps take 8ND², not 4ND².": 8}
