@@ -12,6 +12,7 @@ PARTS = (
     "site_callouts",  # "> **Note.** …" becomes a box
     "site_equations",  # tags and anchors
     "site_execution",  # stored outputs, and what made them
+    "site_live",  # figures that compute in the page
     "site_drawings",  # drawings in the page's colors
     "site_chapters",  # numbers of chapters and figures, and the table on the landing page
     "citations",  # names and years lead to the references
