@@ -104,13 +104,14 @@ def judge(exercise: Exercise, attempt: Any) -> str:
         return _judge_number(exercise, attempt)
     if not callable(attempt):
         return f"not yet: expected the function itself, not called, got {_described(attempt)}."
+    stub = _is_stub(attempt)  # adapted, it would not look like one
     attempt = exercise.adapt(attempt)
     generator = torch.Generator()
     generator.seed()  # other numbers at every call; the global generator stays as it is
     cases = exercise.inputs(generator)
     got = [_result(attempt, case) for case in cases]
     to_do = [isinstance(value, NotImplementedError) and not str(value) for value in got]
-    if any(to_do) or (all(value is ... or value is None for value in got) and _is_stub(attempt)):
+    if any(to_do) or (all(value is ... or value is None for value in got) and stub):
         return NOT_ATTEMPTED
     if refused := [value for value in got if isinstance(value, Refused)]:
         suspects = [refused[-1].mistakes] if refused[-1].mistakes else []
