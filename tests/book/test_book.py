@@ -35,7 +35,7 @@ def test_contents_list_exactly_the_chapters_and_pages_that_there_are() -> None:
 def test_chapters_build_on_earlier_ones() -> None:
     chapters = [chapter for _, found in parts(ROOT) for chapter in found]
     assert all(number < chapter.number for chapter in chapters for number in chapter.before)
-    assert not [chapter.name for chapter in chapters[1:] if not chapter.before]
+    assert not [chapter.name for chapter in chapters if chapter.number > 1 and not chapter.before]
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)

@@ -9,10 +9,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitbook import mistakes as wrong
-from vitbook.attention import attention_scores
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, Encoder, EncoderBlock
-from vitbook.exercises import attention, embedding, encoder, vit
+from vitbook.exercises import attention, embedding, encoder, scale, self_attention, vit
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal, random_module, tokens_and_module
 from vitbook.exercises.modules import as_modules
@@ -41,71 +40,6 @@ def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
     """An exercise to write a class. inputs: as in `Exercise`, each list an input and a reference module."""
     return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
-
-def _averaged(attempt: Callable) -> Callable:
-    """An attempt at chapter 1's softmax, then the average of the values."""
-    return lambda scores, v: attempt(scores) @ v
-
-
-_ATTEND = Exercise(
-    lambda scores, v: scores.softmax(dim=-1) @ v,
-    "exponentials, divided by their sum over the keys (the last axis), then multiplied by v.",
-    lambda g: [
-        (scores, normal(g, *scores.shape[:-2], scores.shape[-1], 6))
-        # whole numbers, so that float32 holds them too, from 1,000 to 4,000
-        for scores in (normal(g, 2, 3, 4, 5), (2 * normal(g, 4, 9)).round() + 1000 * torch.arange(1, 5)[:, None])
-    ],
-    gradients=True,
-) | {
-    **{made: _averaged(attempt) for made, attempt in attention.weights.mistakes.items()},
-    "Your softmax runs over axis 1. The keys are the last axis: dim=-1.": lambda scores, v: scores.softmax(dim=1) @ v,
-    wrong.scaled_after_the_softmax: lambda scores, v: scores.softmax(dim=-1) / v.shape[-1] ** 0.5 @ v,
-    "Your scores are not put through a softmax.": lambda scores, v: scores @ v,
-    "You return the weights; multiply them by v.": lambda scores, v: scores.softmax(dim=-1),
-}
-
-_SCORES = Exercise(
-    attention_scores,
-    "multiply q by k with its last two axes exchanged, and divide by √D_h, the root of their width.",
-    lambda g: [(normal(g, 2, 3, 4, 5), normal(g, 2, 3, 6, 5)), (normal(g, 3, 5, 7), normal(g, 3, 4, 7))],
-    gradients=True,
-    level="easy",
-    sizes=lambda q, k: {"√D_h": q.shape[-1] ** 0.5},
-) | {
-    wrong.no_scale: lambda q, k: q @ k.mT,
-    wrong.multiplied_by_the_scale: lambda q, k: q @ k.mT * q.shape[-1] ** 0.5,
-    "You divide by D_h instead of its root.": lambda q, k: q @ k.mT / q.shape[-1],
-    "You divide by the root of the number of keys; it is the root of the width, √D_h.": (
-        lambda q, k: q @ k.mT / k.shape[-2] ** 0.5
-    ),
-    "You divide by the root of the number of queries; it is the root of the width, √D_h.": (
-        lambda q, k: q @ k.mT / q.shape[-2] ** 0.5
-    ),
-    "Your queries and keys are exchanged: there is a row for each query.": lambda q, k: attention_scores(k, q),
-    "Your transpose of k reverses all axes. k.mT exchanges the last two.": (
-        lambda q, k: q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5
-    ),
-    "You apply the softmax already; it belongs to attend.": lambda q, k: attention_scores(q, k).softmax(dim=-1),
-}
-
-
-def _order(order: str) -> Callable:
-    return lambda x, qkv: rearrange(qkv(x), f"b t ({order}) -> three b t d", three=3)
-
-
-_PROJECT = Exercise(
-    lambda x, qkv: _order("three d")(x, qkv),
-    "apply qkv to x and cut the last axis into three equal pieces: query, key, value.",
-    tokens_and_module(nn.Linear, (2, 5, 6, 18), (3, 4, 8, 24)),
-    gradients=True,
-    level="easy",
-    adapt=lambda attempt: lambda x, qkv: torch.stack(tuple(attempt(x, qkv))),
-) | {
-    wrong.QkvInterleaved: _order("d three"),
-    "Your query and key are exchanged.": lambda x, qkv: _order("three d")(x, qkv)[[1, 0, 2]],
-    "Your three stand in the wrong order: query, key, value.": lambda x, qkv: _order("three d")(x, qkv)[[2, 0, 1]],
-    "The bias of qkv is missing: call it, qkv(x).": lambda x, qkv: torch.stack((x @ qkv.weight.mT).chunk(3, dim=-1)),
-}
 
 _MULTIHEAD = _module(
     lambda theirs, m: theirs(m.proj.in_features, m.num_heads),
@@ -244,9 +178,9 @@ def _vits(g: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
 _VIT = replace(vit.forward, inputs=_vits, adapt=as_modules(build_vit, _vits), kind="write")
 
 COMPONENTS = {
-    "attend": _ATTEND,
-    "attention_scores": _SCORES,
-    "project": _PROJECT,
+    "attend": attention.attend,
+    "attention_scores": scale.scores,
+    "project": self_attention.project,
     "MultiHeadAttention": _MULTIHEAD,
     "MLP": _MLP,
     "PatchEmbedding": _PATCHES,
