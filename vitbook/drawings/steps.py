@@ -107,7 +107,7 @@ def heads() -> Drawing:
         x, middle = 20 + 92 * head, 56 + 92 * head
         d.line((76 + 80 * head, 84), (middle, 112), arrow=True)
         d.box(x, 116, 76, 160, "muted", r=8)
-        d.text(middle, 134, f"head {head + 1}")
+        d.text(middle, 134, f"head {head}")
         for n, role in enumerate(QKV):
             d.box(x + 10 + 20 * n, 146, 16, 24, role, r=2)
         d.line((middle, 174), (middle, 190), arrow=True)
