@@ -107,7 +107,7 @@ def heads() -> Drawing:
         x, middle = 20 + 92 * head, 56 + 92 * head
         d.line((76 + 80 * head, 84), (middle, 112), arrow=True)
         d.box(x, 116, 76, 160, "muted", r=8)
-        d.text(middle, 134, f"head {head + 1}")
+        d.text(middle, 134, f"head {head}")
         for n, role in enumerate(QKV):
             d.box(x + 10 + 20 * n, 146, 16, 24, role, r=2)
         d.line((middle, 174), (middle, 190), arrow=True)
@@ -199,10 +199,10 @@ def encoder_decoder() -> Drawing:
     d = Drawing(
         416,
         "The Transformer of 2017",
-        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens pass self-attention and an "
-        "MLP, N times. Right, the decoder: the target's tokens so far pass masked self-attention, cross-attention and "
-        "an MLP, N times, then a linear layer and a softmax. Two arrows, keys and values, lead from the encoder into "
-        "the cross-attention; its queries come from the decoder itself.",
+        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens, with positions, pass "
+        "self-attention and an MLP, N times. Right, the decoder: the target's tokens so far pass masked "
+        "self-attention, cross-attention and an MLP, N times, then a linear layer and a softmax. Two arrows, keys and "
+        "values, lead from the encoder into the cross-attention; its queries come from the decoder itself.",
     )
     for x, top, name in ((16, 176, "encoder"), (200, 88, "decoder")):
         d.text(x + 72, 24, name, font_weight="600")
@@ -224,8 +224,8 @@ def encoder_decoder() -> Drawing:
     d.text(122, 132, "$K$", "key", size=15)
     d.text(122, 166, "$V$", "value", size=15)
     d.text(280, 280, "$Q$", "query", size=15, anchor="start")
-    d.text(88, 402, "source")
-    d.text(272, 402, "target so far")
+    d.text(88, 402, "source + positions")
+    d.text(272, 402, "target so far + positions")
     return d
 
 
