@@ -697,7 +697,11 @@ TWICE_WRONG = {
     ),
     "timm, no final norm, softmax": (
         lambda: TimmViT("no final norm", "softmax"),
-        {"head_gets_normalized_tokens": "last LayerNorm", IDLE: "last LayerNorm", "logits_are_no_probabilities": "twice"},
+        {
+            "head_gets_normalized_tokens": "last LayerNorm",
+            IDLE: "last LayerNorm",
+            "logits_are_no_probabilities": "twice",
+        },
     ),
     "timm, no GELU, dropout": (
         lambda: TimmViT("no gelu", "dropout"),

@@ -15,6 +15,7 @@ from vitbook.exercises import diagnose as from_exercises
 from vitbook.mistakes import IN_A_VIT, MISTAKES, broken_vit
 from vitbook.vit import VisionTransformer
 
+PAGES = "https://vitbook.github.io/vitbook"
 pytestmark = pytest.mark.door  # the models are anybody's
 
 
@@ -207,7 +208,7 @@ def test_the_report_is_the_same_each_time(capsys):
     for _ in range(2):
         diagnose(model)
     one, other = capsys.readouterr().out.split("2 of ")[:2]
-    assert one == other.split("\n", 1)[1] and "Read chapters/02_scale.ipynb#" in one
+    assert one == other.split("\n", 1)[1] and f"Read {PAGES}/chapters/02_scale.html#which-d" in one
     assert "multiplied by 1.000." in " ".join(one.split())
 
 

@@ -88,7 +88,7 @@ def test_the_run_is_the_same_with_it_and_without():
 
 def test_the_report_can_be_read():
     text = str(loops.train(loops.SoftmaxViT()))
-    assert "FAILED" in text and "chapters/10_training.ipynb#how-wrong-is-an-answer" in text
+    assert "FAILED" in text and "chapters/10_training.html#how-wrong-is-an-answer" in text
     assert "No" not in text.splitlines()[0] and "1 of" in text.splitlines()[-1]
 
 

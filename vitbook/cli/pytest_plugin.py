@@ -80,9 +80,7 @@ class Asked(pytest.Item):
         if finding.result == "not asked":
             pytest.skip(finding.details)
         if finding.result == "FAILED":
-            suspect = "Suspect" if finding.certainty == "certain" else "Perhaps"
-            rows = [f"Expected: {finding.about}", finding.details, f"{suspect}: {finding.suspect}"]
-            raise Failure("\n".join([*rows, f"Read chapters/{finding.where}"]))
+            raise Failure("\n".join([f"Expected: {finding.about}", *finding.lines]))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style=None):
         return str(excinfo.value) if excinfo.errisinstance(Failure) else super().repr_failure(excinfo, style)

@@ -200,7 +200,7 @@ def tokens_see_the_later_ones(case: Case) -> None:
     where="08_encoder.ipynb#equation-2",
 )
 def blocks_add(case: Case) -> None:
-    """Where all maps before the last attention are 0, from the first on, or those of the last block, the image passes."""
+    """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
     case.needs_sight()
     watch, _, _ = case.watched
     if watch.added_twice:

@@ -277,7 +277,7 @@ def _slopes(case: Case, model: nn.Module) -> dict[str, Tensor | None]:
 
 
 def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
-    """Of a table with a row for each token, no row is idle; of a linear map's, not as many together as it has inputs."""
+    """Of a table with a row for each token, no row is idle; of a linear map, not as many together as it has inputs."""
     if slope.ndim != 2 and not (slope.ndim == 3 and slope.shape[0] == 1):
         return
     idle = ~slope.flatten(0, -2).any(dim=1)

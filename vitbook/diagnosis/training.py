@@ -68,10 +68,7 @@ class TrainingReport:
     def __str__(self) -> str:
         lines = []
         for finding in self.failures:
-            suspect = "Suspect" if finding.certainty == "certain" else "Perhaps"
-            lines += [f"FAILED  {finding.about}", finding.details, f"{suspect}: {finding.suspect}"]
-            lines += [f"Not certain: {finding.reason}."] * (finding.certainty == "likely")
-            lines += [f"Read chapters/{finding.where}", ""]
+            lines += [f"FAILED  {finding.about}", *finding.lines, ""]
         asked = sum(finding.result != "not asked" for finding in self.findings)
         lines.append(f"{len(self.failures)} of {asked} questions failed in {self.recorder.step} steps.")
         return "\n".join(textwrap.fill(line, 90, break_long_words=False, break_on_hyphens=False) for line in lines)

@@ -66,8 +66,8 @@ class Norm:
 
 MOVES = (
     "view _unsafe_view reshape transpose permute t expand unsqueeze squeeze select slice split split_with_sizes unbind "
-    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout view_as_complex "
-    "view_as_real"
+    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout "
+    "view_as_complex view_as_real"
 )
 KEEPS = set(MOVES.split()) | {"masked_fill", "masked_fill_", "where", "mean", "sum"}
 NORMS = {"native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_fused_rms_norm"}
@@ -97,6 +97,7 @@ class Watch(TorchDispatchMode):
         self.added_twice = 0  # tokens (B, T, D) are added to a sum that they are a part of already
         self.norms: list[Norm] = []
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
+        self.used: dict[int, None] = {}  # ids of parameters, in the order in which operations take them
         self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
         self._pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
         self._unprojected: list[Attention] = []
@@ -122,6 +123,7 @@ class Watch(TorchDispatchMode):
         ]
         if not tensors:
             return Past()
+        self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))
         main = max(tensors, key=lambda x: (self.past(x).operands != (), x.numel()))
         past = self.past(main)
         self._note_norm(name, main, named, past)
