@@ -695,14 +695,6 @@ TWICE_WRONG = {
         lambda: TimmViT("conv reshaped", "softmax"),
         {"a_token_is_a_rectangle": "without a transpose", "logits_are_no_probabilities": "softmax"},
     ),
-    "timm, no final norm, softmax": (
-        lambda: TimmViT("no final norm", "softmax"),
-        {
-            "head_gets_normalized_tokens": "last LayerNorm",
-            IDLE: "last LayerNorm",
-            "logits_are_no_probabilities": "twice",
-        },
-    ),
     "timm, no GELU, dropout": (
         lambda: TimmViT("no gelu", "dropout"),
         {"mlps_have_an_activation": "GELU is missing", "evaluation_is_deterministic": "F.dropout"},

@@ -6,7 +6,7 @@ import pytest
 import torch
 from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, shape_for, tutorial_patches, unfolded_patches
 from properties import HEIGHT, WIDTH, C, D, K, P, small_config
-from styles import TWICE_WRONG, UNSEEN, HfViT
+from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
 from torch import nn
 
 from vitbook.diagnosis import diagnose, examine
@@ -153,6 +153,11 @@ def test_mistakes_in_anybodys_model_are_found_and_named(build, causes):
 @pytest.mark.parametrize("build", ALL_UNSEEN.values(), ids=ALL_UNSEEN)
 def test_where_no_question_can_tell_none_accuses(build):
     assert not failures(build(), IMAGE, K)
+
+
+def test_a_softmax_hides_no_missing_norm():
+    found = failures(TimmViT("no final norm", "softmax"), IMAGE, K)
+    assert set(found) == {"head_gets_normalized_tokens", "parameters_play_a_part", "logits_are_no_probabilities"}
 
 
 def test_height_and_width_exchanged_are_told_from_other_sizes():

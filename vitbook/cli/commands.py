@@ -202,7 +202,7 @@ class Diagnose:
     like_args: str = "{}"  # what to build that with, as JSON; it gets the model's image size and number of classes
     data: str = ""  # a folder of images or a data set as for `train`, to try training on, too
     json: bool = False  # whether to print the findings as JSON
-    timeout: float = 120  # after how many seconds to stop
+    timeout: float = 300  # after how many seconds to stop
 
     def __post_init__(self):
         for name in ("args", "like_args"):

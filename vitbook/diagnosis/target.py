@@ -51,7 +51,7 @@ def examine_target(
     like: str = "",
     like_arguments: dict[str, Any] | None = None,
     data: str = "",
-    timeout: float = 120,
+    timeout: float = 300,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[list[Finding], str]:
     """What `examine` finds, and what the code printed meanwhile.
