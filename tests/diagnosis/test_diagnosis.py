@@ -281,6 +281,6 @@ def test_large_models_are_asked_in_float32_with_the_same_answers(monkeypatch):
 
 
 def test_progress_is_told_question_by_question():
-    told = []
-    examine(VisionTransformer(small_config()), progress=told.append)
-    assert told == [question.about for question in QUESTIONS]
+    asked = []
+    examine(VisionTransformer(small_config()), progress=asked.append)
+    assert asked == [question.about for question in QUESTIONS]

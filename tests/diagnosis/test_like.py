@@ -1,5 +1,6 @@
 """A model is compared with a reference: passed where it does the same, else where they part and which mistake it is."""
 
+import notebook_lint as lint
 import pytest
 import torch
 from gallery import IMAGE, OfTransformers
@@ -7,6 +8,7 @@ from properties import HEADS, HIDDEN, D, K, small_config
 from styles import HfViT, TimmViT
 from torch import nn
 
+from vitbook.diagnosis import like
 from vitbook.diagnosis.like import compare
 from vitbook.mistakes import MISTAKES, broken_vit
 from vitbook.vit import VisionTransformer
@@ -75,6 +77,13 @@ def test_another_epsilon_is_named_and_called_small():
     assert finding.certainty == "likely" and "ε is 1e-12 in its LayerNorms, and 1e-06" in finding.suspect
 
 
+def test_large_models_are_compared_in_single_precision(monkeypatch):
+    monkeypatch.setattr("vitbook.diagnosis.case.LARGE", 0)
+    assert found(ours(), of_transformers()).result == "passed"
+    finding = found(ours("no_scale"), of_transformers())
+    assert "“no scale”" in finding.suspect and "attn.qkv (Linear), and part before" in finding.details
+
+
 def test_what_has_no_counterpart_is_listed():
     assert "4 parameters of the reference have no counterpart: " in found(ours(), TimmViT()).details
 
@@ -83,3 +92,9 @@ def test_what_has_no_counterpart_is_listed():
 def test_a_reference_for_other_images_or_classes_is_refused(changes):
     with pytest.raises(ValueError, match="the reference"):
         found(ours(), ours(**changes))
+
+
+def test_every_explanation_says_where_to_read():
+    for where in (like.WHERE, like._NORM, like._GELU, like._QKV):
+        chapter, _, anchor = where.partition("#")
+        assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), where

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 
 from vitbook.data import Dataset, Split
 from vitbook.diagnosis import examine_training, watch
-from vitbook.diagnosis.training import OF_DATA, QUESTIONS, neighbors_agree
+from vitbook.diagnosis.training import DATA_QUESTIONS, QUESTIONS, neighbors_agree
 
 WRONG = {name: (question, run) for question, runs in loops.WRONG.items() for name, run in runs.items()}
 
@@ -101,7 +101,7 @@ def test_it_wants_a_model_and_an_optimizer():
 
 
 def test_every_question_says_where_to_read():
-    for question in [*QUESTIONS, *OF_DATA]:
+    for question in [*QUESTIONS, *DATA_QUESTIONS]:
         chapter, _, anchor = question.where.partition("#")
         assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), question.where
 

@@ -544,7 +544,7 @@ def examine_training(
             model = _small_vit(dataset)
         say = progress or (lambda text: None)
         say("comparing images and labels")
-        findings = [_answer(question, dataset) for question in OF_DATA]
+        findings = [_answer(question, dataset) for question in DATA_QUESTIONS]
         say(f"training for {steps} steps")
         findings += _try_training(copy.deepcopy(model), dataset, steps, batch_size, learning_rate, seconds)
         say("learning 16 images by heart")
@@ -650,7 +650,7 @@ def copies_have_one_label(dataset: Dataset) -> Answer:
 
 
 _MATCH = next(question for question in QUESTIONS if question.ask is labels_match_images)
-OF_DATA = [
+DATA_QUESTIONS = [
     Question(data_labels_match, _MATCH.about, _MATCH.suspect, _MATCH.where),
     Question(
         copies_have_one_label,
