@@ -223,23 +223,29 @@ class Diagnose:
     """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at."""
 
     # what builds the model, as my_package.my_model:build or model.py:ViT, whose code is run, in a process of its own;
-    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`
+    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`; or
+    # a model of a library with random weights, as timm:vit_base_patch16_224, transformers:ViT or vit_ti_16
     target: Positional[str]
     args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}'
     image_shape: tuple[int, int, int] | None = None  # channels, height and width; 3 224 224 if neither given nor known
     num_classes: int | None = None  # as many as it has logits, if not given
     trained: bool = False  # whether it has been trained, as weights have; else it is asked how it starts, too
     export: bool = False  # whether to try torch.export
+    like: str = ""  # a target that should give the same logits with the same weights, as timm:vit_base_patch16_224
+    like_args: str = "{}"  # what to build that with, as JSON; it gets the model's image size and number of classes
+    data: str = ""  # a folder of images or a data set as for `train`, to try training on, too
     json: bool = False  # whether to print the findings as JSON
-    timeout: float = 120  # after how many seconds to stop
+    timeout: float = 300  # after how many seconds to stop
 
     def __post_init__(self):
-        if not isinstance(self._arguments(), dict):
-            raise ValueError(f"args must be a JSON object, as '{{\"num_classes\": 10}}', got {self.args}")
+        for name in ("args", "like_args"):
+            if not isinstance(self._arguments(name), dict):
+                text = getattr(self, name)
+                raise ValueError(f"{name} must be a JSON object, as '{{\"num_classes\": 10}}', got {text}")
 
-    def _arguments(self) -> Any:
+    def _arguments(self, name: str) -> Any:
         try:
-            return json.loads(self.args)
+            return json.loads(getattr(self, name))
         except ValueError:
             return None
 
@@ -250,11 +256,12 @@ class Diagnose:
         def show(doing: str) -> None:
             print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
 
-        options = dict(trained=self.trained, export=self.export, timeout=self.timeout)
+        options = dict(trained=self.trained, export=self.export, data=self.data, timeout=self.timeout)
+        options |= dict(like=self.like, like_arguments=self._arguments("like_args"))
         try:
             findings, printed = examine_target(
                 self.target,
-                self._arguments(),
+                self._arguments("args"),
                 self.image_shape,
                 self.num_classes,
                 progress=show if sys.stderr.isatty() else None,
@@ -267,7 +274,7 @@ class Diagnose:
             first, *more = printed.splitlines()
             print(f"the code printed: {first[:200]}{' …' if more else ''}", file=sys.stderr)
         if self.json:
-            print(json.dumps([vars(finding) for finding in findings], indent=2))
+            print(json.dumps([vars(finding) | {"link": finding.link} for finding in findings], indent=2))
         else:
             report(findings)
         return int(any(finding.result == "FAILED" for finding in findings))
