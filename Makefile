@@ -42,7 +42,8 @@ test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and com
 	$(BIN)/codespell
 	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/tests.xml -n $(WORKERS) tests --ignore tests/browser
 ifneq ($(CHAPTERS),)
-	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/chapters.xml -n $(WORKERS) --dist loadfile --nbval --nbval-current-env $(CHAPTERS)
+	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/chapters.xml -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
+		--nbval-sanitize-with tests/book/approximate.cfg $(CHAPTERS)
 endif
 
 reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, invented inputs, many times over

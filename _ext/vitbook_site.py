@@ -3,6 +3,8 @@
 The notebooks have to read well on GitHub, in Colab and in JupyterLab, so nothing here may need a special syntax there.
 """
 
+import importlib
+
 from sphinx.application import Sphinx
 
 PARTS = (
@@ -23,5 +25,5 @@ PARTS = (
 
 def setup(app: Sphinx) -> dict[str, bool | str]:
     for part in PARTS:
-        app.setup_extension(part)
+        importlib.import_module(part).setup(app)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

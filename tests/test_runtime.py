@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitbook.runtime import device, has_bfloat16, seed_everything
+from vitbook.runtime import about, device, has_bfloat16, seed_everything
 
 
 def draws(seed: int) -> list:
@@ -52,3 +52,11 @@ def test_a_gpu_has_bfloat16_from_ampere_on(capability, has, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert has_bfloat16(torch.device("cuda")) is has
+
+
+def test_a_measured_number_is_shown_with_its_bounds():
+    assert about(torch.tensor(0.174), 0.1, 0.25) == "≈0.174 (0.1 to 0.25)"
+    assert about(0.989, 0.97, 1, ".1%") == "≈98.9% (97.0% to 100.0%)"
+    for outside in (0.05, 0.3, float("nan")):
+        with pytest.raises(AssertionError, match=r"outside its bounds"):
+            about(outside, 0.1, 0.25)

@@ -42,6 +42,7 @@ README_FIGURE = ("13_attention_maps", "fig-maps-grid")  # a chapter and the name
 README_MAP = re.compile(r"(?<=<!-- written by tools/notebooks.py -->\n).*?(?=<!-- end -->)", re.S)
 
 GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub show them
+TITLE = "# @title "  # with it Colab folds a cell into one line, and the site does the same
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -99,7 +100,7 @@ def badge_source(name: str) -> str:
 def install_source() -> str:
     """The third cell of every chapter: install the package where it is missing."""
     return (
-        "# Installs the book's package where it is missing, as on Colab; elsewhere this does nothing.\n"
+        f"{TITLE}Install the book's package where it is missing, as on Colab\n"
         "import importlib.util\n"
         "\n"
         'if importlib.util.find_spec("vitbook") is None:\n'
@@ -131,28 +132,28 @@ def stamp(notebook: NotebookNode, name: str) -> None:
             notebook.metadata[key] = value
 
 
-def merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Join consecutive pieces of one stream: how a kernel cuts printed text depends on its timing."""
-    merged: list[NotebookNode] = []
-    for output in outputs:
-        last = merged[-1] if merged else None
-        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
-            last.text += output.text
-        else:
-            merged.append(output)
-    return merged
-
-
 def normalize_output(output: NotebookNode) -> None:
     """Keep of an output's metadata the size of an image alone."""
     if "metadata" in output:
         sizes = {
-            mime: {key: value for key, value in values.items() if key in ("height", "width")}
-            for mime, values in output.metadata.items()
-            if isinstance(values, dict)
+            mime: v for mime, v in output.metadata.items() if isinstance(v, dict) and {"height", "width"} & v.keys()
         }
-        output.metadata = nbformat.from_dict({mime: size for mime, size in sizes.items() if size})
-    output.pop("transient", None)
+        output.metadata = {mime: {key: v[key] for key in ("height", "width") if key in v} for mime, v in sizes.items()}
+
+
+def fold(cell: NotebookNode) -> None:
+    """Show a code cell whose first line is `# @title Setup` as one line, "Setup", in Colab and on the site.
+
+    Of a drawing the site shows the drawing alone.
+    """
+    if cell.cell_type != "code" or not cell.source.startswith(TITLE):
+        return
+    cell.metadata["cellView"] = "form"
+    if not is_generated(cell):
+        title, _, code = cell.source.removeprefix(TITLE).partition("\n")
+        prompts = {"code_prompt_show": title, "code_prompt_hide": title}
+        tag = "remove-input" if code.startswith("drawings.") else "hide-input"
+        cell.metadata |= {"tags": [tag], "mystnb": cell.metadata.get("mystnb", {}) | prompts}
 
 
 def normalize(notebook: NotebookNode) -> None:
@@ -164,9 +165,9 @@ def normalize(notebook: NotebookNode) -> None:
         cell.id = f"cell-{index:02d}"
         cell.source = cell.source.strip("\n")
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in ("mystnb", "tags") and v})
+        fold(cell)
         cell.pop("attachments", None)
         if cell.cell_type == "code":
-            cell.outputs = merge_streams(cell.outputs)
             for output in cell.outputs:
                 normalize_output(output)
         else:
@@ -285,6 +286,7 @@ def execute(path: Path) -> str | None:
             timeout=CELL_TIMEOUT,
             resources={"metadata": {"path": str(path.resolve().parent)}},
             record_timing=False,
+            coalesce_streams=True,  # how a kernel cuts printed text depends on its timing
         )
         try:
             client.execute(env=kernel_environment(folder))

@@ -24,6 +24,17 @@ def seed_everything(seed: int) -> None:
     torch.backends.cudnn.benchmark = False
 
 
+def about(value: float, low: float, high: float, form: str = ".3g") -> str:
+    """A measured number with its bounds, "≈0.17 (0.1 to 0.25)"; AssertionError where it lies outside them.
+
+    What differs a little from machine to machine is printed so, and comparisons of outputs pass over what follows ≈.
+    form: as in `format`, ".1%" for a share.
+    """
+    shown = f"≈{value:{form}} ({low:{form}} to {high:{form}})"
+    assert low <= value <= high, f"{shown}: outside its bounds"
+    return shown
+
+
 def device() -> torch.device:
     """The first CUDA GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -123,4 +123,5 @@ def test_a_new_chapter_is_where_readers_look(book: Path) -> None:
 def test_its_tests_exercises_and_outputs_pass(book: Path) -> None:
     tests = ["tests/test_averaging.py", "tests/book/test_notebooks_exercises.py", "tests/book/test_notebooks_lint.py"]
     run(book, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "averaging", *tests)
-    run(book, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", "chapters/99_averaging.ipynb")
+    compared = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/book/approximate.cfg"]
+    run(book, "-m", "pytest", "-q", *compared, "chapters/99_averaging.ipynb")

@@ -26,8 +26,8 @@ def mirror(mirror, monkeypatch):
     return mirror
 
 
-def get(*mirrors: str, folder: Path | None = None, progress: bool = False) -> bytes:
-    return fetch(NAME, SHA256, mirrors, folder, progress=progress).read_bytes()
+def get(*mirrors: str, progress: bool = False) -> bytes:
+    return fetch(NAME, SHA256, mirrors, progress).read_bytes()
 
 
 def names_in(folder: Path) -> list[str]:
@@ -48,7 +48,9 @@ def test_what_a_mirror_has_is_kept_under_its_name_and_not_asked_for_again(mirror
 
 
 def test_the_folder_can_be_chosen(mirror, cache, tmp_path, monkeypatch):
-    assert get(mirror("good"), folder=tmp_path / "deep" / "a b") == CONTENT
+    assert cache_dir() == cache
+    monkeypatch.setenv("VITBOOK_DATA", str(tmp_path / "deep" / "a b"))
+    assert get(mirror("good")) == CONTENT
     assert names_in(tmp_path / "deep") == ["a b", NAME] and not cache.exists()
     monkeypatch.setenv("VITBOOK_DATA", "~/images")
     assert cache_dir() == Path.home() / "images"

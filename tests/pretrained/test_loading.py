@@ -223,7 +223,7 @@ FITS_NO_MODEL = [
     (with_("blocks.7.norm1.bias", torch.ones(D)), "missing blocks.2.norm1.weight.* unexpected blocks.7.norm1.bias"),
     (changed("cls_token", lambda t: t[..., 1:]), r"cls_token: expected shape \(1, 1, 20\), got \(1, 1, 19\)"),
     (changed("blocks.1.mlp.fc1.weight", lambda t: t.T), r"fc1.weight: expected shape \(33, 20\), got \(20, 33\)"),
-    (changed("norm.bias", lambda t: t.long()), "norm.bias: expected floating-point numbers, got torch.int64"),
+    (changed("norm.bias", lambda t: t.long()), "norm.bias: expected torch.float32, got torch.int64"),
     (with_("cls_token", torch.full((1, 1, D), torch.nan)), "cls_token: expected finite numbers, got NaN or infinity"),
     (with_("norm.bias", torch.tensor(1.0)), r"norm.bias: expected axes that agree, got \(\)"),
     (with_("epoch", 3), "epoch.: expected a tensor of floating-point numbers .*got int"),

@@ -7,7 +7,7 @@ from on_a_gpu import OnAGpu
 from PIL import Image
 from torch.testing import assert_close
 
-from vitbook._support.images import crop_and_scale
+from vitbook._support.images import center_crop
 from vitbook.data import photograph
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
@@ -39,7 +39,7 @@ def test_scale_and_crop_as_in_torchvision_and_timm(name, scaled, photo):
 
 
 def test_without_a_margin_it_is_what_our_training_runs_see_and_without_a_crop_all_of_it():
-    cropped = normalized(crop_and_scale(pil(CHINA), 96, 112), STYLES["vitbook"])
+    cropped = normalized(center_crop(pil(CHINA), 96, 112), STYLES["vitbook"])
     squeezed = normalized(pil(CHINA).resize((112, 96), Image.Resampling.BILINEAR), STYLES["google"])
     assert_close(Preprocessing(image_size=(96, 112), **STYLES["vitbook"])(CHINA), cropped)
     assert_close(Preprocessing(image_size=(96, 112), **STYLES["google"])(CHINA), squeezed)

@@ -131,7 +131,7 @@ def test_a_missing_file_a_folder_and_a_pipe_are_named(tmp_path, load):
 @pytest.mark.parametrize("kind", [".pth", ".safetensors"])
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path, kind):
     os.mkfifo(tmp_path / f"weights{kind}")
-    with pytest.raises(ValueError, match=f"weights{kind} is not a regular file"):
+    with pytest.raises(ValueError, match=f"weights{kind} must be a file, got a pipe or a device"):
         load_pretrained(tmp_path / f"weights{kind}")
 
 

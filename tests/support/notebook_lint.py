@@ -217,13 +217,27 @@ def code_fits(chapter: Chapter) -> list[str]:
     ]
 
 
+def approximate_asserted(chapter: Chapter) -> list[str]:
+    """A number after ≈, which no comparison of outputs sees, has its bounds asserted in the cell that prints it."""
+    return [
+        f"cell {index}: prints ≈ without `about` or an assertion"
+        for index, cell in chapter.code()
+        if any("≈" in text for text in output_texts(cell)) and not re.search(r"\babout\(|\bassert", cell.source)
+    ]
+
+
 def images_described(chapter: Chapter) -> list[str]:
-    """Every image has a caption, an anchor and a text for those who cannot see it, in the cell's metadata."""
+    """Every image has a caption, an anchor and a text for those who cannot see it, in the cell's metadata.
+
+    A drawing brings its own text and may stand without a caption, as "you are here" does.
+    """
     complaints, names = [], []
     for index, cell in chapter.code():
         if not any(mime in output.get("data", {}) for output in cell.outputs for mime in IMAGES):
             continue
         options = cell.metadata.get("mystnb", {})
+        if "vit-drawing" in cell.outputs[0].get("data", {}).get("image/svg+xml", "") and "figure" not in options:
+            continue
         figure, alt = options.get("figure", {}), options.get("image", {}).get("alt", "")
         if sum("data" in output for output in cell.outputs) > 1:
             complaints.append(f"cell {index}: one figure a cell, and nothing else displayed beside it")
@@ -254,6 +268,7 @@ RULES = (
     details_blocks,
     executed_in_order,
     portable_outputs,
+    approximate_asserted,
     code_fits,
     images_described,
     links_resolve,

@@ -37,6 +37,11 @@ class Train:
     config: Path | None = None  # run.json of another run or a recipe's name: its settings, unless options differ
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
+    seeds: int = 1  # how many times to train, each with the next seed, in a folder of its own inside the folder
+
+    def __post_init__(self):
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "Train":
@@ -49,37 +54,58 @@ class Train:
     def __call__(self) -> None:
         from vitbook import runs
 
-        try:
-            records = runs.train_run(self.run, self.resume, self.progress)
-        except KeyboardInterrupt:
-            if not (self.run.place / "last.json").exists():
-                raise KeyboardInterrupt("stopped before the first checkpoint") from None
-            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
-            again = quoted([PROGRAM, "train", "--config", str(self.run.place / "run.json"), "--resume"])
-            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
-        for name, value in records[-1].items():
-            print(f"{name.replace('_', ' '):<20} {value:.6g}")
-        print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        all_runs = runs.with_seeds(self.run, self.seeds)
+        histories = [self._train(run) for run in all_runs]
+        if self.seeds == 1:
+            print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        else:
+            print(runs.over_seeds(histories))
+            places = " ".join(str(run.place) for run in all_runs)
+            print(f"to test them: {PROGRAM} evaluate {places}")
         recipes = [name for name, path in runs.RECIPES.items() if runs.read_run(path).dataset == self.run.dataset]
         if recipes and self.run.model == runs.Run.model:
             better = " or ".join(f"--config {name}" for name in recipes)
             print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
+
+    def _train(self, run: Any) -> list[dict]:
+        """Train once, and print the last record."""
+        from vitbook import runs
+
+        try:
+            records = runs.train_run(run, self.resume, self.progress)
+        except KeyboardInterrupt:
+            if not (run.place / "last.json").exists():
+                raise KeyboardInterrupt("stopped before the first checkpoint") from None
+            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
+            again = quoted([PROGRAM, "train", "--config", str(run.place / "run.json"), "--resume"])
+            if self.seeds > 1:
+                again = "the same command with --resume"
+            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
+        for name, value in records[-1].items():
+            print(f"{name.replace('_', ' '):<20} {value:.6g}")
+        return records
 
 
 @dataclass(frozen=True)
 class Evaluate:
     """Say how good a trained model is on images that it was not trained on."""
 
-    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON in it
+    # the folder of a run, or a checkpoint's JSON in it; of several, the mean accuracy and its spread as well
+    checkpoints: Positional[tuple[Path, ...]] = (TRAINED,)
     split: str = "test"  # which images: test, validation or train
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
 
     def __call__(self) -> None:
         from vitbook import runs
 
-        result = runs.evaluate_run(self.checkpoint, self.split, self.data_dir)
-        right, count = int((result.predictions == result.labels).sum()), len(result.labels)
-        print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
+        accuracies = []
+        for checkpoint in self.checkpoints or (TRAINED,):
+            result = runs.evaluate_run(checkpoint, self.split, self.data_dir)
+            right, count = int((result.predictions == result.labels).sum()), len(result.labels)
+            print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
+            accuracies.append(result.accuracy)
+        if len(accuracies) > 1:
+            print(f"{self.split} accuracy {runs.mean_and_spread(accuracies)}")
 
 
 @dataclass(frozen=True)
@@ -128,6 +154,8 @@ class Explain:
         from vitbook.explorer import explain_file
 
         weights = runs.open_weights(self.weights or self.checkpoint)
+        if not hasattr(weights.model, "encoder"):
+            raise ValueError(f"a {type(weights.model).__name__} has no attention to draw")
         seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
         explain_file.write_figure(seen, self.out)
         if self.html:
@@ -182,7 +210,12 @@ class Recipes:
             run = runs.read_run(path)
             shape, train = run.vit, run.train
             size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
-            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}")
+            if run.cnn:
+                size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
+            taught = f", taught by {run.teacher}" if run.teacher else ""
+            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
+            came_to = runs.recorded(name)
+            print(f"{'':<20} {came_to}")
 
 
 @dataclass(frozen=True)

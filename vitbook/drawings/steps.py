@@ -82,8 +82,8 @@ def queries_keys_values() -> Drawing:
         d.cells(232, y, 4, 3, role, 16)
         d.text(296, y + 28, f"${'QKV'[n]}$", role, size=18)
         d.text(288, y + 52, "$T$ × $d$", anchor="start")
-        _outline(d, 232, y + 16, 48, 16)
-    _outline(d, 12, 112, 96, 16)
+        d.outline(232, y + 16, 48, 16)
+    d.outline(12, 112, 96, 16)
     return d
 
 
@@ -141,7 +141,7 @@ def patch_to_token() -> Drawing:
         "matrix E makes of the row a token: D numbers.",
     )
     d.photo(16, 16, 112, 4)
-    _outline(d, 44, 44, 28, 28)
+    d.outline(44, 44, 28, 28)
     d.line((72, 44), (200, 16), role="muted")
     d.line((72, 72), (200, 112), role="muted")
     shades = [0.15, 0.2, 0.3, 0.45, 0.2, 0.35, 0.6, 0.75, 0.35, 0.6, 0.8, 0.85, 0.5, 0.75, 0.85, 0.9]
@@ -150,7 +150,7 @@ def patch_to_token() -> Drawing:
             d.box(x, y, side, side, "paper", r=0)
             square = dict(x=x, y=y, width=side, height=side, fill_opacity=shade, stroke_width=1)
             d.add("rect", **square, fill=d.color("token"), stroke=d.color("token"))
-    _outline(d, 200, 16, 96, 96)
+    d.outline(200, 16, 96, 96)
     d.text(304, 60, "$P$ × $P$", anchor="start")
     d.text(304, 78, "pixels", anchor="start")
     d.line((248, 116), (248, 162), arrow=True)
@@ -296,7 +296,3 @@ def tiles() -> Drawing:
     d.box(276, 180, 76, 22, "value")
     d.text(314, 220, "output")
     return d
-
-
-def _outline(d: Drawing, x: float, y: float, w: float, h: float) -> None:
-    d.add("rect", x=x, y=y, width=w, height=h, rx=2, fill="none", stroke=d.color("ink"), stroke_width=2.5)

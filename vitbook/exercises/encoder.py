@@ -83,9 +83,7 @@ block = Exercise(
     "Nothing is added to the output of the MLP: the second residual is missing.": (
         lambda z, block: block.mlp(block.norm2(block.attn(block.norm1(z)) + z))
     ),
-    "Both norms are norm1. The MLP has its own, norm2.": (
-        lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp(block.norm1(z))
-    ),
+    "Both norms are norm1. The MLP has its own, norm2.": lambda z, f: (z := f.attn(f.norm1(z)) + z) + f.mlp(f.norm1(z)),
     "There is no GELU between the two linear maps.": (
         lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp.fc2(block.mlp.fc1(block.norm2(z)))
     ),

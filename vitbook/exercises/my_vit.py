@@ -12,7 +12,7 @@ from vitbook import mistakes as wrong
 from vitbook.attention import attention_scores
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, Encoder, EncoderBlock
-from vitbook.exercises import encoder, vit
+from vitbook.exercises import attention, embedding, encoder, vit
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal, random_module
 from vitbook.exercises.modules import as_modules
@@ -42,39 +42,32 @@ def _module(reference: type, build: Callable, inputs: Callable, hint: str, **mor
     return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
 
+def _averaged(attempt: Callable) -> Callable:
+    """An attempt at chapter 1's softmax, then the average of the values."""
+    return lambda scores, v: attempt(scores) @ v
+
+
 _ATTEND = Exercise(
     lambda scores, v: scores.softmax(dim=-1) @ v,
     "exponentials, divided by their sum over the keys (the last axis), then multiplied by v.",
     lambda g: [
-        (normal(g, 2, 3, 4, 5), normal(g, 2, 3, 5, 6)),
-        ((2 * normal(g, 3, 4, 9)).round() + 1000, normal(g, 3, 9, 7)),  # whole, so that float32 holds them too
+        (scores, normal(g, *scores.shape[:-2], scores.shape[-1], 6))
+        # whole numbers, so that float32 holds them too, from 1,000 to 4,000
+        for scores in (normal(g, 2, 3, 4, 5), (2 * normal(g, 4, 9)).round() + 1000 * torch.arange(1, 5)[:, None])
     ],
     gradients=True,
 ) | {
-    wrong.softmax_over_the_queries: lambda scores, v: scores.softmax(dim=-2) @ v,
-    wrong.softmax_over_the_first_axis: lambda scores, v: scores.softmax(dim=0) @ v,
+    **{made: _averaged(attempt) for made, attempt in attention.weights.mistakes.items()},
     "Your softmax runs over axis 1. The keys are the last axis: dim=-1.": lambda scores, v: scores.softmax(dim=1) @ v,
     wrong.scaled_after_the_softmax: lambda scores, v: scores.softmax(dim=-1) / v.shape[-1] ** 0.5 @ v,
     "Your scores are not put through a softmax.": lambda scores, v: scores @ v,
     "You return the weights; multiply them by v.": lambda scores, v: scores.softmax(dim=-1),
-    "Your exponentials overflow: exp(1000) is ∞, and ∞/∞ is not a number. Subtract each row's maximum first.": (
-        lambda scores, v: scores.exp() / scores.exp().sum(dim=-1, keepdim=True) @ v
-    ),
-    "Your exponentials are not divided by their sum.": (
-        lambda scores, v: (scores - scores.amax(dim=-1, keepdim=True)).exp() @ v
-    ),
-    "You divide by one sum, not by each row's: dim=-1, keepdim=True.": (
-        lambda scores, v: (x := (scores - scores.amax(dim=-1, keepdim=True)).exp()) / x.sum() @ v
-    ),
 }
 
 _SCORES = Exercise(
     attention_scores,
     "multiply q by k with its last two axes exchanged, and divide by √D_h, the root of their width.",
-    lambda g: [
-        (normal(g, 2, 3, 4, 5), normal(g, 2, 3, 6, 5)),
-        (normal(g, 3, 5, 7), normal(g, 3, 4, 7)),
-    ],
+    lambda g: [(normal(g, 2, 3, 4, 5), normal(g, 2, 3, 6, 5)), (normal(g, 3, 5, 7), normal(g, 3, 4, 7))],
     gradients=True,
     level="easy",
     sizes=lambda q, k: {"√D_h": q.shape[-1] ** 0.5},
@@ -176,9 +169,11 @@ _PATCHES = _module(
 }
 
 
-def _embedded(images: Tensor, m: ImageEmbedding, last: bool = False) -> Tensor:
-    parts = [m.cls_token.expand(len(images), -1, -1), m.patch_embed(images)]
-    return torch.cat(parts[::-1] if last else parts, dim=1)
+def _of_equation_1(attempt: Callable) -> Callable:
+    """An attempt at chapter 7's Equation 1, made with a module: its patches are multiplied by E already."""
+    return lambda images, m: attempt(
+        x := m.patch_embed(images), torch.eye(x.shape[-1]).to(x), m.cls_token, m.positions()
+    )
 
 
 def _stem(width: int) -> HybridEmbedding:
@@ -194,24 +189,18 @@ _EMBEDDING = _module(
     ],
     "patch_embed(images), the class token in front of every image's patches, then the positions added to all.",
 ) | {
-    "Your class token comes last. It is token 0.": lambda images, m: _embedded(images, m, last=True) + m.positions(),
-    "Your positions are not added.": _embedded,
-    "Your class token gets no position: put it in front before you add the positions.": (
-        lambda images, m: _embedded(images, m) + F.pad(m.positions()[:, 1:], (0, 0, 1, 0))
-    ),
-    "Your class token gets no position, and the patches get the first ones: add the positions after the cat.": (
-        lambda images, m: _embedded(images, m) + F.pad(m.positions()[:, :-1], (0, 0, 1, 0))
-    ),
+    **{made: _of_equation_1(attempt) for made, attempt in embedding.equation_1.mistakes.items()},
     "Your class token is missing.": lambda images, m: m.patch_embed(images) + m.positions()[:, 1:],
 }
 
 
-def _with_norms(change: Callable[[nn.LayerNorm], None]) -> Callable:
-    """The reference block, with something changed in each of its two norms."""
+def _with_norms(**attributes: object) -> Callable:
+    """The reference block, its two norms with other attributes."""
 
     def attempt(x: Tensor, module: nn.Module) -> Tensor:
         for norm in (module.norm1, module.norm2):
-            change(norm)
+            for name, value in attributes.items():
+                setattr(norm, name, value)
         return module(x)
 
     return attempt
@@ -230,10 +219,8 @@ def _build_block(theirs: type, m: EncoderBlock) -> nn.Module:
 
 
 _BLOCK = replace(encoder.block, inputs=_blocks, adapt=as_modules(_build_block, _blocks), kind="write") | {
-    wrong.UnbiasedVariance: _with_norms(lambda norm: setattr(norm, "__class__", wrong.UnbiasedVariance)),
-    "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": (
-        _with_norms(lambda norm: setattr(norm, "eps", 1e-5))
-    ),
+    wrong.UnbiasedVariance: _with_norms(__class__=wrong.UnbiasedVariance),
+    "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": _with_norms(eps=1e-5),
 }
 
 _ENCODER = _module(
