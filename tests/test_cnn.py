@@ -1,4 +1,4 @@
-"""The small CNN: shapes, and what a convolution has built in."""
+"""The small CNN: what a convolution has built in."""
 
 import pytest
 import torch
