@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -168,6 +168,31 @@ class Explain:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a trained model to a file that runs without this package, and compare the two."""
+
+    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    to: Literal["onnx", "pt2", "int8"] = "onnx"  # ONNX in float32; torch's own format; ONNX with weights of 8 bits
+    any_size: bool = False  # whether it is to take images of any size, and not the model's alone
+    out: Path | None = None  # where to put it; by default model.onnx, model.pt2 or model.int8.onnx
+
+    def __call__(self) -> None:
+        import torch
+
+        from vitbook import export, runs
+
+        out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
+        weights = runs.open_weights(self.weights or self.checkpoint)
+        run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
+        config = weights.model.config
+        images = torch.randn(8, config.channels, *config.image_size)
+        with torch.no_grad():
+            off = (run(images) - weights.model(images)).abs().max()
+        print(f"{out}: {out.stat().st_size:,} bytes; on random images, no logit is off by more than {off:.1g}")
+
+
+@dataclass(frozen=True)
 class Summary:
     """List a model's parts, the shape that each gives, and its parameters."""
 
@@ -314,5 +339,5 @@ class Exercises:
 
 COMMANDS = {
     command.__name__.lower(): command
-    for command in (Train, Evaluate, Predict, Explain, Summary, Datasets, Recipes, Diagnose, Exercises)
+    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Datasets, Recipes, Diagnose, Exercises)
 }
