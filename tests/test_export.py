@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from vitbook import export as exporting
 from vitbook.export import FORMATS, AnySize, export, load_exported, quantize, traced
-from vitbook.pretrained import Pretrained, Preprocessing, load_pretrained
+from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.tokens import embed_any_size
 from vitbook.vit import VisionTransformer
 
@@ -35,7 +35,9 @@ def test_of_any_size_equals_the_model_that_was_resized(changes):
     same = images[:, :, :8, :12]
     assert_close(AnySize(model)(same), model(same))
     z = model.norm(model.encoder(torch.stack([embed_any_size(model, image) for image in images])))
-    expected = model.head(z[:, 0] if model.config.pool == "class" else z[:, len(model.embedding.prefix_tokens) :].mean(1))
+    expected = model.head(
+        z[:, 0] if model.config.pool == "class" else z[:, len(model.embedding.prefix_tokens) :].mean(1)
+    )
     assert_close(AnySize(model)(images), expected, rtol=0.1, atol=0.1)  # bilinear here, bicubic there
 
 

@@ -28,7 +28,9 @@ FORMATS = {
 }
 
 
-def quantize(weight: Float[Tensor, "outputs inputs"]) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, "outputs 1"]]:
+def quantize(
+    weight: Float[Tensor, "outputs inputs"],
+) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, "outputs 1"]]:
     """W ≈ s·Q with whole numbers Q from −127 to 127, and a scale s for each output: its largest weight, over 127.
 
     Symmetric and per channel, as ONNX Runtime does it: Jacob et al. 2018, section 2.1, with zero-point 0. No weight is
