@@ -109,6 +109,15 @@ def test_explain_draws_a_figure_and_a_page_of_what_it_is_asked(trained, tmp_path
     assert {path.name for path in out.parent.iterdir()} == {"figure.png", "page.html"}
 
 
+@pytest.mark.door  # a check of shapes would make symbolic sizes fixed ones
+def test_export_writes_a_file_that_gives_the_models_logits(trained, tmp_path, capsys):
+    assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
+    off = re.search(
+        r"model.pt2: [\d,]+ bytes; on random images, no logit is off by more than (\S+)", capsys.readouterr().out
+    )
+    assert float(off[1]) < 1e-4
+
+
 def test_summary_counts_parameters(capsys):
     assert main(["summary", "vit_h_14", "--depth", "1"]) == 0
     assert "Total params: 632,045,800" in capsys.readouterr().out
