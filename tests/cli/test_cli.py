@@ -112,10 +112,8 @@ def test_explain_draws_a_figure_and_a_page_of_what_it_is_asked(trained, tmp_path
 @pytest.mark.door  # a check of shapes would make symbolic sizes fixed ones
 def test_export_writes_a_file_that_gives_the_models_logits(trained, tmp_path, capsys):
     assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
-    off = re.search(
-        r"model.pt2: [\d,]+ bytes; on random images, no logit is off by more than (\S+)", capsys.readouterr().out
-    )
-    assert float(off[1]) < 1e-4
+    said = capsys.readouterr().out
+    assert "model.pt2: " in said and float(said.rpartition("more than ")[2]) < 1e-4
 
 
 def test_summary_counts_parameters(capsys):
@@ -432,7 +430,7 @@ def test_a_teacher_that_does_not_fit_is_refused_before_training_starts(trained, 
     pictures, folder = own_pictures(tmp_path / "pictures"), tmp_path / "run"
     own = ["--dataset", str(pictures), "--batch-size", "4", "--validation", "0.2"]
     for options, message in (
-        ([*own, "--image-size", "8"], "must know the data's classes ("),
+        ([*own, "--image-size", "8"], "must know the data's images ("),
         ([*own, "--image-size", "16"], "must know the data's images ("),
         (["--teacher", str(tmp_path / "none")], f"{tmp_path}/none"),
         (["--teacher", "runs/cifar10_teacher"], "`vitbook train --config cifar10_teacher` trains it"),
