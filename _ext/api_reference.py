@@ -71,7 +71,7 @@ def taught(root: Path) -> dict[str, Chapter | None]:
 
     None of a module that no chapter imports, or most of them, and of those that only draw: a figure is no lesson.
     """
-    chapters = [chapter for _, part in parts(root) for chapter in part]
+    chapters = [chapter for _, part in parts(root) for chapter in part if chapter.number]  # 0 only shows
     uses = {chapter: imported(root / f"{chapter.name}.ipynb") for chapter in chapters}
     homes: dict[str, Chapter | None] = {}
     for name in modules(root):
@@ -89,9 +89,9 @@ def pages(root: Path) -> dict[str, tuple[str, list[str]]]:
     """Title and modules of each page, by its name, in the order of the book."""
     homes = taught(root)
     contents = {}
-    for number, (caption, chapters) in enumerate(parts(root), start=1):
-        names = [name for chapter in chapters for name in sorted(homes) if homes[name] == chapter]
-        contents[f"part{number}"] = caption, names
+    for caption, chapters in parts(root):
+        if names := [name for chapter in chapters for name in sorted(homes) if homes[name] == chapter]:
+            contents[f"part{len(contents) + 1}"] = caption, names
     serving = sorted(name for name in homes if homes[name] is None)
     contents["serving"] = SERVING, serving
     return {page: content for page, content in contents.items() if content[1]}

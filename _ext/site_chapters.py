@@ -68,7 +68,7 @@ def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     book = []
     for part in toc["parts"]:
-        names = [entry["file"] for entry in part["chapters"] if chapter_number(entry["file"])]
+        names = [entry["file"] for entry in part["chapters"] if NAME.fullmatch(entry["file"])]
         if names:
             book.append((part["caption"], [read_chapter(root, name) for name in names]))
     return book

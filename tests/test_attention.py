@@ -1,4 +1,4 @@
-"""Attention agrees with torch's own, with loops, and with its definition."""
+"""Attention agrees with torch's own, and with its definition."""
 
 import math
 

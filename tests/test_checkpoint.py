@@ -143,9 +143,6 @@ def test_a_pipe_is_refused_before_it_makes_its_reader_wait(tmp_path):
             read(tmp_path / "last.json")
 
 
-# State as tensors and back
-
-
 def train(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor) -> None:
     for _ in range(3):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""The small CNN: shapes, and what a convolution has built in."""
+"""The small CNN: what a convolution has built in."""
 
 import pytest
 import torch
@@ -61,7 +61,7 @@ def test_whitened_patches_are_uncorrelated_with_variance_1():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(widths=()), "widths must"),
+        (dict(widths=()), "widths must be at least 1"),
         (dict(widths=(4, 0)), "widths must"),
         (dict(image_size=(4, 32)), "more than 4 pixels for 2 blocks"),
         (dict(num_classes=0), "num_classes must"),

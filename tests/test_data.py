@@ -13,7 +13,6 @@ from sklearn.datasets import load_digits
 from small_sets import SMALL_SETS, put_in_place, unpack
 
 from vitbook.data import (
-    PHOTOGRAPHS,
     Dataset,
     Split,
     digits,
@@ -52,17 +51,6 @@ def test_all_digits_are_in_one_split_each_with_every_class_in_proportion(data):
     assert ((test - 0.2 * (train + test)).abs() < 1).all()
     assert torch.equal(digits().test.images, data.test.images)
     assert not torch.equal(digits(seed=1).test.images, data.test.images)
-
-
-@pytest.mark.parametrize(("name", "size"), [("china", (427, 640)), ("flower", (427, 640)), ("portrait", (224, 224))])
-def test_a_photograph_is_the_readers_own_copy(name, size):
-    assert name in PHOTOGRAPHS and len(PHOTOGRAPHS) == 3
-    image = photograph(name)
-    assert (image.shape, image.dtype) == ((3, *size), torch.uint8)
-    assert image.is_contiguous() and image.min() < 20 and image.max() > 235
-    before = image.clone()
-    image.zero_()
-    assert torch.equal(photograph(name), before)
 
 
 # Statistics and batches
@@ -213,9 +201,6 @@ def test_files_that_are_here_are_read_where_they_lie(cache, tmp_path, monkeypatc
     before = sorted(tmp_path.rglob("*"))
     for place in ("packed", f"packed/{name}", "unpacked", folder):
         assert_is(load_dataset(name, tmp_path / place, validation=0), name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert_is(load_dataset(name, "~/packed", validation=0), name)
     assert sorted(tmp_path.rglob("*")) == before
 
 

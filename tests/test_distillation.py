@@ -1,4 +1,4 @@
-"""Two tokens and two heads by hand; the losses by closed forms, which turn the usual mistakes away."""
+"""Two tokens and two heads by hand; the losses by closed forms."""
 
 import math
 
@@ -30,9 +30,6 @@ def some_logits(batch: int = 4, num_classes: int = 3) -> tuple[Tensor, Tensor, T
     """A student's logits, labels and a teacher's logits, in float64."""
     scores, teacher = 2 * torch.randn(2, batch, num_classes, dtype=torch.float64)
     return scores, torch.randint(num_classes, (batch,)), teacher
-
-
-# The model
 
 
 @pytest.mark.parametrize(
@@ -95,9 +92,6 @@ def test_it_can_be_resized_with_any_positions(positions):
         name = "embedding.positions.pos_embed"
         close(model.get_parameter(name), resize_positions(before[name], GRID, (3, 5), num_prefix_tokens=2))
         assert torch.equal(model.get_parameter(name)[:, :2], before[name][:, :2])
-
-
-# The losses
 
 
 def test_soft_distillation_with_two_classes_by_hand():

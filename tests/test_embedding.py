@@ -1,4 +1,4 @@
-"""Equation 1 by hand; the four kinds of positions by their closed forms; resizing by scipy."""
+"""Equation 1 by hand, any positions, and the patches that training drops."""
 
 import properties as check
 import pytest

@@ -1,4 +1,4 @@
-"""Equations 2 and 3 agree with torch's pre-norm layer; the blocks are as many and as large as they should be."""
+"""Equations 2 and 3 agree with torch's pre-norm layer; dropout and stochastic depth act where they should."""
 
 import properties as check
 import pytest
@@ -49,9 +49,6 @@ def test_the_mlp_drops_after_each_of_its_maps():
     mlp.dropout.register_forward_hook(lambda module, inputs, output: dropped.append(output.shape[-1]))
     mlp(torch.randn(B, T, D))
     assert dropped == [HIDDEN, D]
-
-
-# Stochastic depth
 
 
 def test_a_image_keeps_its_whole_branch_or_nothing():

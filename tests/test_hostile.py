@@ -27,8 +27,6 @@ def trained(tmp_path_factory) -> Path:
     return folder
 
 
-# Nothing takes more memory than it should
-
 SHAPE = dict(image_size=[8, 8], patch_size=4, channels=1, num_classes=10, dim=12, depth=1, num_heads=3, mlp_dim=20)
 BOMBS = {
     "deep.json": b"[" * 200_000,
@@ -70,9 +68,6 @@ def test_a_bomb_is_refused_by_name_and_does_not_burst(tmp_path):
     assert [name for name, *_ in results] == [name for name in BOMBS for _ in range(2)], "each was refused"
     for name, error, message, grew in results:
         assert error == "ValueError" and name in message and grew < 60, (name, error, message, grew)
-
-
-# Damage
 
 
 def mutations(content: bytes, number: int):

@@ -37,9 +37,6 @@ def test_what_is_said_of_it_is_whole(mistake):
         pytest.fail(f"there is no chapter {chapter}")
 
 
-# In a whole model
-
-
 def test_without_a_mistake_the_model_is_right():
     assert type(broken_vit(small_config())) is VisionTransformer
 

@@ -76,26 +76,6 @@ def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named(
     assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((3.5, 3.5), 4, 4)
 
 
-@pytest.mark.parametrize(("count", "query"), [(1, None), (3, 4), (6, 0)])
-def test_an_explanation_is_image_rollout_and_heads_on_scales_of_their_own(count, query):
-    rolled, heads = torch.rand(2, 3), torch.rand(count, 2, 3) / 2
-    figure = plotting.draw_explanation(IMAGE, rolled, heads, [f"head {i}" for i in range(count)], query=query)
-    figure.canvas.draw()
-    bars = [ax for ax in figure.axes if ax.get_label() == "<colorbar>"]
-    image, above, *below = (ax for ax in figure.axes if ax not in bars)
-    assert torch.equal(shown(image), IMAGE.permute(1, 2, 0)) and torch.equal(shown(above), rolled)
-    place = {None: "class token", 4: "row 1, column 1", 0: "row 0, column 0"}[query]
-    assert image.get_title() == f"query: {place}"
-    assert [frame.get_xy() for frame in image.patches] == {None: [], 4: [(3.5, 3.5)], 0: [(-0.5, -0.5)]}[query]
-    for ax, values in zip(below, heads, strict=True):
-        assert torch.equal(shown(ax), values)
-        assert ax.images[0].get_clim() == (0, pytest.approx(heads.max().item()))
-    assert above.images[0].get_clim() == (0, pytest.approx(rolled.max().item()))
-    assert [ax.get_title() for ax in below] == [f"head {i}" for i in range(count)]
-    assert [bar.get_ylabel() for bar in bars] == ["share", "weight"]
-    assert not plt.get_fignums(), "it is no figure of pyplot's, which would have to be closed"
-
-
 def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
     ax = plotting.show_spread(
         {"a": [[1.0, 2.0, 6.0], [4.0]], "b": [[5.0, 7.0], [8.0]]}, x=[1, 10], xlabel="", ylabel=""

@@ -3,7 +3,6 @@
 `make reliability` runs those that are marked slow as well: every call that changes a file, and many more kills.
 """
 
-import errno
 import json
 import os
 import subprocess
@@ -13,16 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitbook._support.files import alone_in, write_whole
+from vitbook._support.files import alone_in
 from vitbook.cli import main
 
 KILLED = Path(__file__).parent / "support" / "killed.py"
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 3 --affine 0 --no-progress".split()
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 posix = pytest.mark.skipif(os.name != "posix", reason="SIGKILL and forks are of POSIX")
-
-
-# Stopped at a call
 
 
 @posix
@@ -50,9 +46,6 @@ def test_a_run_stopped_at_any_call_resumes_to_the_same_bytes(tmp_path, tasks, at
     assert removed == {"best", "last", ".lock"}, "both checkpoints have been replaced"
 
 
-# Two at once
-
-
 def test_a_folder_belongs_to_one_process_until_it_ends_however_it_ends(tmp_path):
     folder = tmp_path / "run"
     code = f"from pathlib import Path; from vitbook._support.files import alone_in; f = Path({str(folder)!r})\n"
@@ -70,9 +63,6 @@ def test_a_folder_belongs_to_one_process_until_it_ends_however_it_ends(tmp_path)
     assert not list(folder.iterdir()), "the lock is gone"
 
 
-# A disk that is full, or may not be written to
-
-
 def one_line(said) -> str:
     """What a command said of an error."""
     assert said.err.startswith("vitbook: ") and said.err.count("\n") == 1, said.err
@@ -85,27 +75,6 @@ def test_a_file_where_a_folder_should_be_is_said_in_a_line(tmp_path, capsys):
         assert main(["train", "--folder", str(folder), *SMALL]) == 1
         assert str(tmp_path / "file") in one_line(capsys.readouterr())
     assert (tmp_path / "file").read_bytes() == b"mine"
-
-
-@pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_what_cannot_be_written_whole_names_its_file_and_leaves_no_part(tmp_path, monkeypatch, call):
-    path = tmp_path / "page.html"
-    path.write_bytes(b"before")
-
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        if call != "write":
-            patch.setattr(os, call, full)
-        elif os.path.exists("/dev/full"):
-            patch.setattr(Path, "open", lambda *_: open("/dev/full", "wb"))
-        else:
-            pytest.skip("no device that is always full")
-        with pytest.raises(OSError) as caught:
-            write_whole(path, b"after")
-    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
-    assert path.read_bytes() == b"before" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_full_gpu_is_no_fault_of_the_checkpoint(tmp_path, monkeypatch, capsys):

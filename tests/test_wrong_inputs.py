@@ -3,11 +3,6 @@
 At the doors the error says what was expected; inside the house it is torch's own.
 """
 
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from properties import GRID, HEADS, HEIGHT, HIDDEN, WIDTH, B, C, D, N, P, S, T, images, small_config
@@ -55,17 +50,14 @@ def transformer() -> Transformer:
 
 DOORS = [
     (lambda: create_vit("vit_b16"), "unknown model 'vit_b16', did you mean 'vit_b_16'"),
-    (lambda: create_vit("ViT-B/16"), "did you mean 'vit_b_16'"),
     (lambda: create_vit("resnet"), "unknown model 'resnet'. There are vit_ti_16, .*vit_cifar"),
     (lambda: create_vit("vit_digits", num_class=3), "unknown field 'num_class', did you mean 'num_classes'"),
-    (lambda: create_vit("vit_digits", num_heads=5), "dim 64 is not divisible by num_heads 5"),
     (lambda: create_vit("vit_b_16", image_size=(224, 230)), "image 224×230 is not divisible by patch size 16"),
     (lambda: create_vit("vit_digits", positions="sincos"), "learned, .*none, got 'sincos'"),
     (lambda: small_config(pool="max"), "pool must be one of class, mean, got 'max'"),
     (lambda: small_config(class_token=False), "pool 'class' needs class_token=True"),
     (lambda: small_config(num_classes=-1), "num_classes must be at least 0, got -1"),
     (lambda: small_config(dim=10**23), "dim must be below 2³¹, got 1e[+]23"),
-    (lambda: small_config(image_size=10**23), "image_size must be below 2³¹, got 1e[+]23"),
     (lambda: small_config(image_size=(8,)), r"image_size must be 2 whole numbers, got \(8,\)"),
     (lambda: small_config(dim=12.0), "dim must be a whole number, got 12.0"),
     (lambda: small_config(qkv_bias="no"), "qkv_bias must be a bool, got 'no'"),
@@ -79,18 +71,15 @@ DOORS = [
     (lambda: model().resize((9, 12)), "image 9×12 is not divisible by patch size 4"),
     (lambda: patch_embedding()(images()[..., 1:]), "image 8×11 is not divisible by patch size 4"),
     (lambda: hybrid()(images()[..., 2:]), "image 8×10 is not divisible by patch size 4"),
-    (lambda: hybrid()(images()[0]), r"\(B, C, H, W\), got \(3, 8, 12\)"),
     (lambda: patchify(images(), 3), "image 8×12 is not divisible by patch size 3"),
     (lambda: unpatchify(rand(B, N, 48), P, (9, 12)), "image 9×12 is not divisible by patch size 4"),
     (
         lambda: attention(rand(T, 4), rand(S, 4), rand(S, 6), torch.ones(T, S)),
         "mask must be boolean.*got torch.float32",
     ),
-    (lambda: fused_attention(rand(T, 4), rand(S, 4), rand(S, 6), torch.ones(T, S)), "boolean.*got torch.float32"),
     (lambda: gaussian_attention(rand(T, 4), rand(S, 4), rand(S, 6), 0.0), "bandwidth must be positive, got 0.0"),
     (lambda: gaussian_attention(rand(T, 4), rand(S, 1), rand(S, 6)), "d = 4 for q and 1 for k"),
     (lambda: MultiHeadSelfAttention(D, 5), "dim 12 is not divisible by num_heads 5"),
-    (lambda: MultiHeadSelfAttention(D, 0), "dim 12 is not divisible by num_heads 0"),
     (lambda: HeadShapedAttention(D, HEADS)(rand(B, T, 1)), "tokens must have width 12, got 1"),
     (lambda: sincos_positions(T, 11), "dim must be even, got 11"),
     (lambda: sincos_positions_2d(GRID, 14), "dim must be divisible by 4, got 14"),
@@ -176,15 +165,3 @@ def test_no_images_give_no_logits():
 def test_one_memory_serves_every_target():
     cross, x, memory = MultiHeadCrossAttention(D, HEADS), rand(B, T, D), rand(1, S, D)
     torch.testing.assert_close(cross(x, memory), cross(x, memory.expand(B, S, D)))
-
-
-def test_one_line_in_a_notebook_has_the_shapes_checked():
-    """The line is that of running.md; the model runs under it, and a wrong width is refused with the axes' lengths."""
-    page = (Path(__file__).parents[1] / "running.md").read_text(encoding="utf-8")
-    hook = re.search(r"```python\n(from jaxtyping .*?)```", page, re.DOTALL)[1]
-    code = "import torch; from vitbook.vit import create_vit; from vitbook.attention import attention\n"
-    code += "print(create_vit('vit_digits')(torch.zeros(2, 1, 8, 8)).shape)\n"
-    code += "attention(torch.zeros(5, 4), torch.zeros(7, 3), torch.zeros(7, 6))"
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", hook + code], capture_output=True, text=True)
-    assert done.stdout == "torch.Size([2, 10])\n"
-    assert "TypeCheckError" in done.stderr and "queries=5" in done.stderr

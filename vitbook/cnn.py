@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_grids, check_lengths, check_sizes
+from vitbook._support.validation import check_grids, check_sizes
 
 
 class SmallCNN(nn.Module):
@@ -69,11 +69,10 @@ class CNNConfig:
     widths: tuple[int, ...] = (64, 256, 256)  # channels of each block
 
     def __post_init__(self):
-        check_lengths(None, widths=self.widths)
+        check_grids(image_size=self.image_size)
+        check_sizes(channels=self.channels, num_classes=self.num_classes, widths=self.widths or 0)
         object.__setattr__(self, "image_size", tuple(self.image_size))
         object.__setattr__(self, "widths", tuple(self.widths))  # JSON has lists alone
-        check_grids(image_size=self.image_size)
-        check_sizes(channels=self.channels, num_classes=self.num_classes, widths=min(self.widths, default=0))
         if min(self.image_size) <= 2 ** len(self.widths):
             least = f"more than {2 ** len(self.widths)} pixels for {len(self.widths)} blocks"
             raise ValueError(f"image_size must be {least}, got {self.image_size}")

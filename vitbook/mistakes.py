@@ -35,7 +35,7 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong variant of something right, and what there is to say about it."""
+    """A wrong variant of something right, with its symptom, its cause, and what catches it."""
 
     variant: Callable  # the wrong code
     instead_of: Callable  # the right code, called in the same way

@@ -82,10 +82,7 @@ TURNS = {  # EXIF's orientation → where the corners of the stored image are to
     1: [RED, GREEN, BLUE, WHITE],
     2: [GREEN, RED, WHITE, BLUE],
     3: [WHITE, BLUE, GREEN, RED],
-    4: [BLUE, WHITE, RED, GREEN],
-    5: [RED, BLUE, GREEN, WHITE],
     6: [BLUE, RED, WHITE, GREEN],
-    7: [WHITE, GREEN, BLUE, RED],
     8: [GREEN, WHITE, RED, BLUE],
 }
 

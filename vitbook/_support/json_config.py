@@ -1,4 +1,4 @@
-"""Dataclasses from what a JSON file says: every value of the type that its field names."""
+"""Dataclasses from JSON files: every value has the type that its field names."""
 
 import json
 from typing import Any, TypeVar

@@ -44,6 +44,14 @@ def check_sizes(least: int = 1, /, **sizes: int | Sequence[int]) -> None:
                 raise ValueError(f"{name} must be below 2³¹, got {size:.6g}")
 
 
+def check_grids(**grids: tuple[int, int]) -> None:
+    """Raise TypeError or ValueError unless each is a pair of sizes: rows and columns, or height and width."""
+    check_sizes(**grids)
+    for name, grid in grids.items():
+        if is_whole(grid) or len(grid) != 2:
+            raise TypeError(f"{name} must be 2 whole numbers, got {in_words(grid)}")
+
+
 def check_shares(**shares: float) -> None:
     """Raise unless all are numbers from 0 to 1."""
     for name, share in shares.items():

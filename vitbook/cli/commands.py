@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -168,6 +168,31 @@ class Explain:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write a trained model to a file that runs without this package, and compare the two."""
+
+    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    to: Literal["onnx", "pt2", "int8"] = "onnx"  # ONNX in float32; torch's own format; ONNX with weights of 8 bits
+    any_size: bool = False  # whether it is to take images of any size, and not the model's alone
+    out: Path | None = None  # where to put it; by default model.onnx, model.pt2 or model.int8.onnx
+
+    def __call__(self) -> None:
+        import torch
+
+        from vitbook import export, runs
+
+        out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
+        weights = runs.open_weights(self.weights or self.checkpoint)
+        run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
+        config = weights.model.config
+        images = torch.randn(8, config.channels, *config.image_size)
+        with torch.no_grad():
+            off = (run(images) - weights.model(images)).abs().max()
+        print(f"{out}: {out.stat().st_size:,} bytes; on random images, no logit is off by more than {off:.1g}")
+
+
+@dataclass(frozen=True)
 class Summary:
     """List a model's parts, the shape that each gives, and its parameters."""
 
@@ -223,23 +248,29 @@ class Diagnose:
     """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at."""
 
     # what builds the model, as my_package.my_model:build or model.py:ViT, whose code is run, in a process of its own;
-    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`
+    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`; or
+    # a model of a library with random weights, as timm:vit_base_patch16_224, transformers:ViT or vit_ti_16
     target: Positional[str]
     args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}'
     image_shape: tuple[int, int, int] | None = None  # channels, height and width; 3 224 224 if neither given nor known
     num_classes: int | None = None  # as many as it has logits, if not given
     trained: bool = False  # whether it has been trained, as weights have; else it is asked how it starts, too
     export: bool = False  # whether to try torch.export
+    like: str = ""  # a target that should give the same logits with the same weights, as timm:vit_base_patch16_224
+    like_args: str = "{}"  # what to build that with, as JSON; it gets the model's image size and number of classes
+    data: str = ""  # a folder of images or a data set as for `train`, to try training on, too
     json: bool = False  # whether to print the findings as JSON
-    timeout: float = 120  # after how many seconds to stop
+    timeout: float = 300  # after how many seconds to stop
 
     def __post_init__(self):
-        if not isinstance(self._arguments(), dict):
-            raise ValueError(f"args must be a JSON object, as '{{\"num_classes\": 10}}', got {self.args}")
+        for name in ("args", "like_args"):
+            if not isinstance(self._arguments(name), dict):
+                text = getattr(self, name)
+                raise ValueError(f"{name} must be a JSON object, as '{{\"num_classes\": 10}}', got {text}")
 
-    def _arguments(self) -> Any:
+    def _arguments(self, name: str) -> Any:
         try:
-            return json.loads(self.args)
+            return json.loads(getattr(self, name))
         except ValueError:
             return None
 
@@ -250,11 +281,12 @@ class Diagnose:
         def show(doing: str) -> None:
             print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
 
-        options = dict(trained=self.trained, export=self.export, timeout=self.timeout)
+        options = dict(trained=self.trained, export=self.export, data=self.data, timeout=self.timeout)
+        options |= dict(like=self.like, like_arguments=self._arguments("like_args"))
         try:
             findings, printed = examine_target(
                 self.target,
-                self._arguments(),
+                self._arguments("args"),
                 self.image_shape,
                 self.num_classes,
                 progress=show if sys.stderr.isatty() else None,
@@ -267,7 +299,7 @@ class Diagnose:
             first, *more = printed.splitlines()
             print(f"the code printed: {first[:200]}{' …' if more else ''}", file=sys.stderr)
         if self.json:
-            print(json.dumps([vars(finding) for finding in findings], indent=2))
+            print(json.dumps([vars(finding) | {"link": finding.link} for finding in findings], indent=2))
         else:
             report(findings)
         return int(any(finding.result == "FAILED" for finding in findings))
@@ -307,5 +339,5 @@ class Exercises:
 
 COMMANDS = {
     command.__name__.lower(): command
-    for command in (Train, Evaluate, Predict, Explain, Summary, Datasets, Recipes, Diagnose, Exercises)
+    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Datasets, Recipes, Diagnose, Exercises)
 }

@@ -16,14 +16,14 @@ def match_and_blend() -> Drawing:
         "second less so, the third the other way. Below, three bars: the weights 0.68, 0.29 and 0.03. Right, three "
         "values as points of a triangle; the output lies inside it, near the first value.",
     )
-    query, keys = (1.2, 0.8), ((1.5, 0.5), (0.2, 1.4), (-1.0, 0.3))
+    query, keys = (1.7, 1.1), ((1.5, 0.5), (0.2, 1.4), (-1.0, 0.3))
     values = ((1.5, 1.3), (-0.9, 1.0), (0.5, -0.3))
-    scores = [query[0] * a + query[1] * b for a, b in keys]
+    scores = [(query[0] * a + query[1] * b) / math.sqrt(2) for a, b in keys]
     weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
     output = tuple(sum(w * v[i] for w, v in zip(weights, values, strict=True)) for i in (0, 1))
 
     def left(p: Point) -> Point:
-        return 78 + 48 * p[0], 126 - 48 * p[1]
+        return 72 + 44 * p[0], 126 - 44 * p[1]
 
     def right(p: Point) -> Point:
         return 256 + 48 * p[0], 132 - 48 * p[1]
@@ -51,13 +51,13 @@ def match_and_blend() -> Drawing:
     d.text(x + 10, y + 22, "output", anchor="start")
 
     d.text(8, 196, "score", anchor="start")
-    d.text(100, 196, "weight", anchor="start")
+    d.text(126, 196, "weight", anchor="start")
     for n, (score, weight) in enumerate(zip(scores, weights, strict=True)):
         y = 216 + 32 * n
-        d.text(8, y + 4, f"$q·k_{n + 1}$ = {score:.2f}".replace("-", "−"), anchor="start")
-        d.box(100, y - 8, max(2.0, 160 * weight), 16, "ink", r=2)
-        d.text(108 + 160 * weight, y + 4, f"{weight:.2f}", anchor="start")
-        d.line((148 + 160 * weight, y), (310, y), role="muted", dashed=True)
+        d.text(8, y + 4, f"$q·k_{n + 1}$ / √2 = {score:.2f}".replace("-", "−"), anchor="start")
+        d.box(126, y - 8, max(2.0, 140 * weight), 16, "ink", r=2)
+        d.text(134 + 140 * weight, y + 4, f"{weight:.2f}", anchor="start")
+        d.line((170 + 140 * weight, y), (310, y), role="muted", dashed=True)
         d.box(316, y - 8, 16, 16, "value", r=2)
         d.text(346, y + 4, f"$v_{n + 1}$", "value")
     return d
@@ -107,7 +107,7 @@ def heads() -> Drawing:
         x, middle = 20 + 92 * head, 56 + 92 * head
         d.line((76 + 80 * head, 84), (middle, 112), arrow=True)
         d.box(x, 116, 76, 160, "muted", r=8)
-        d.text(middle, 134, f"head {head + 1}")
+        d.text(middle, 134, f"head {head}")
         for n, role in enumerate(QKV):
             d.box(x + 10 + 20 * n, 146, 16, 24, role, r=2)
         d.line((middle, 174), (middle, 190), arrow=True)
@@ -199,10 +199,10 @@ def encoder_decoder() -> Drawing:
     d = Drawing(
         416,
         "The Transformer of 2017",
-        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens pass self-attention and an "
-        "MLP, N times. Right, the decoder: the target's tokens so far pass masked self-attention, cross-attention and "
-        "an MLP, N times, then a linear layer and a softmax. Two arrows, keys and values, lead from the encoder into "
-        "the cross-attention; its queries come from the decoder itself.",
+        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens, with positions, pass "
+        "self-attention and an MLP, N times. Right, the decoder: the target's tokens so far pass masked "
+        "self-attention, cross-attention and an MLP, N times, then a linear layer and a softmax. Two arrows, keys and "
+        "values, lead from the encoder into the cross-attention; its queries come from the decoder itself.",
     )
     for x, top, name in ((16, 176, "encoder"), (200, 88, "decoder")):
         d.text(x + 72, 24, name, font_weight="600")
@@ -224,8 +224,8 @@ def encoder_decoder() -> Drawing:
     d.text(122, 132, "$K$", "key", size=15)
     d.text(122, 166, "$V$", "value", size=15)
     d.text(280, 280, "$Q$", "query", size=15, anchor="start")
-    d.text(88, 402, "source")
-    d.text(272, 402, "target so far")
+    d.text(88, 402, "source + positions")
+    d.text(272, 402, "target so far + positions")
     return d
 
 

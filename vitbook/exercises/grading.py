@@ -96,6 +96,7 @@ def judge(exercise: Exercise, attempt: Any) -> str:
         return _judge_number(exercise, attempt)
     if not callable(attempt):
         return f"not yet: expected the function itself, not called, got {_described(attempt)}."
+    stub = _is_stub(attempt)  # adapted, it would not look like one
     attempt = exercise.adapt(attempt)
     generator = torch.Generator()
     generator.seed()  # other numbers at every call; the global generator stays as it is
@@ -104,7 +105,7 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     errors = [value for value in got if isinstance(value, Exception)]
     if any(isinstance(error, NotImplementedError) and not str(error) for error in errors):
         return NOT_ATTEMPTED
-    if all(value is ... or value is None for value in got) and _is_stub(attempt):
+    if all(value is ... or value is None for value in got) and stub:
         return NOT_ATTEMPTED
     if refused := [error for error in errors if isinstance(error, Refused)]:
         suspects = [refused[-1].mistakes] if refused[-1].mistakes else []

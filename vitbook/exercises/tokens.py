@@ -49,15 +49,12 @@ proportional = Exercise(
     ),
 }
 
-left = Exercise(
-    11,
-    "how many pairs do 20 patches make?",
-) | {
+left = Exercise(11, "how many pairs do 20 patches make?") | {
     "16 pairs cannot be found in the last block: 21 tokens are the class token and 20 patches.": 5,
     "That is how many enter the last block. Its attention comes before its MLP, and tokens merge between them.": 21,
 }
 
-window = Exercise(
-    16,
-    "set 4Nw²D equal to 8ND² and cancel.",
-) | {"That is w², the number of patches in a window.": 256, "The linear maps take 8ND², not 4ND².": 8}
+window = Exercise(16, "set 4Nw²D equal to 8ND² and cancel.") | {
+    "That is w², the number of patches in a window.": 256,
+    "The linear maps take 8ND², not 4ND².": 8,
+}

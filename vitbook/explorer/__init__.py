@@ -30,7 +30,7 @@ from vitbook.vit import VisionTransformer
 LEVELS = 128  # steps between 0 and the largest weight of a row
 MAX_BYTES = 300_000
 MAX_SIDE = 256  # pixels of an image's longer side
-TOP = 5  # so many patches are named in words
+TOP = 5  # how many patches are named in words
 # matplotlib's viridis at 0, 1/16, …, 1, which is straight enough in between
 COLORS = (
     *("#440154", "#48186a", "#472d7b", "#424086", "#3b528b", "#33638d", "#2c728e", "#26828e", "#21918c"),
@@ -61,8 +61,8 @@ def explore(
     *,
     titles: Sequence[str] = (),
     class_names: Sequence[str] = (),
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    layers: Sequence[int] = (),
+    heads: Sequence[int] = (),
     max_bytes: int | None = MAX_BYTES,
 ) -> Explorer:
     """What every token of some images attends to, to be explored by mouse, touch, keyboard and screen reader.
@@ -85,10 +85,8 @@ def explore(
     model, note = resized_model(model, tuple(images.shape[2:]))
     weights, rolled, relevance, logits = observe_attention(model, prepare(images))
     num_layers, _, num_heads, tokens, _ = weights.shape
-    layers = [number_in("layer", n, num_layers) for n in (range(num_layers) if layers is None else layers)]
-    heads = [number_in("head", n, num_heads) for n in (range(num_heads) if heads is None else heads)]
-    if not layers or not heads:
-        raise ValueError(f"at least one layer and one head are needed, got {layers} and {heads}")
+    layers = [number_in("layer", n, num_layers) for n in layers or range(num_layers)]
+    heads = [number_in("head", n, num_heads) for n in heads or range(num_heads)]
     rows, columns = model.embedding.grid
     prefix = tokens - rows * columns
 

@@ -54,7 +54,7 @@ class Layout:
     block: str
     inside: str  # a table; our names begin with _OUR_BLOCK
     class_position: bool = True  # whether the class token has a position of its own
-    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor tells
+    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor shows
 
     def rows(self, depth: int, prefix: str = "") -> list[Row]:
         """Every tensor of a model of `depth` blocks, those outside first. prefix: what all their names begin with."""
@@ -175,7 +175,7 @@ TORCHVISION = Layout(
     """,
 )
 
-# Hugging Face's files; its library of today says it otherwise in memory, and translates.
+# Hugging Face's files; its library now has other names in memory, and translates.
 HUGGING_FACE = Layout(
     "hf",
     """
@@ -233,12 +233,12 @@ _OTHER_FAMILIES = {
 
 @dataclass(frozen=True)
 class Translation:
-    """A checkpoint in our names and axes, and what there is to know about it."""
+    """A checkpoint in our names and axes, and what is known about it."""
 
     layout: Layout
     tensors: dict[str, Tensor]  # by our names
     origin: dict[str, str]  # their names, by ours
-    num_heads: int | None = None  # where the layout tells
+    num_heads: int | None = None  # where the layout shows it
     dropped: tuple[str, ...] = ()  # their names of what our model has no place for
 
 

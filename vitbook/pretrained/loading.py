@@ -22,7 +22,7 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 _HEAD_DIM = {1280: 80}  # D/h by D; 64 in all published ViTs but H/14
 _KERNEL_OF = {"big_vision": "google", "vitbook": "timm"}  # whose interpolation a style takes, if not its own
-_UNTOLD, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
+_NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
 
@@ -58,10 +58,10 @@ def load_pretrained(
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
     channels: 1 or 3; for the other than the weights', the kernels of the three colors are added up, or shared out.
-    num_heads: for layouts that do not tell it. By default a head is 64 wide, and 80 of 1,280.
+    num_heads: for layouts that do not show it. By default a head is 64 wide, and 80 of 1,280.
     mirrors: addresses of folders to try before the known ones; progress: whether to show a bar. For downloads.
 
-    Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not tell; ours is 1e-6.
+    Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not state; ours is 1e-6.
 
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
@@ -71,7 +71,7 @@ def load_pretrained(
         tensors, nested = tensors_in(content)
         weights = _ours(tensors) if facts else translate(tensors)
         style = entry.family if entry else _style(weights, nested)
-        if facts:  # a checkpoint of ours tells everything
+        if facts:  # a checkpoint of ours states everything
             config, preprocessing, class_names = _read_facts(facts)
         else:
             config = _config(weights, num_heads, image_size)
@@ -86,10 +86,10 @@ def load_pretrained(
 
     notes = [f"dropped {name}" for name in weights.dropped]
     if not (facts or entry):
-        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_UNTOLD}")
+        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_NOT_STATED}")
         if not (num_heads or weights.num_heads):
             wide = config.dim // config.num_heads
-            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_UNTOLD}")
+            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
     kernel = resize or _KERNEL_OF.get(style, style)
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
@@ -170,7 +170,7 @@ def _ours(state: Mapping[str, Tensor]) -> Translation:
 
 
 def _config(weights: Translation, num_heads: int | None, image_size: int | tuple[int, int] | None) -> ViTConfig:
-    """The shape of the model, from the shapes of the tensors; image_size tells a grid of patches that is no square."""
+    """The shape of the model, from the shapes of the tensors; image_size gives a grid of patches that is not square."""
     tensors = weights.tensors
 
     def shape(name: str, axes: int) -> tuple[int, ...]:

@@ -32,10 +32,10 @@ STYLES = {
 class Preprocessing:
     """What weights want an image to look like: its `view`, normalized.
 
-    With a `crop` below 1, it is scaled so that the middle of this share of
-    the shorter side has the model's size, and that is cut out, as in torchvision and timm; with 1, the middle in the
-    model's proportions is cut out and scaled, as in our training runs; with None, all of it is squeezed. One channel
-    is gray. Raises ValueError for values out of range.
+    With a `crop` below 1, the image is scaled until the middle, this share of its shorter side, has the model's size,
+    and that is cut out, as in torchvision and timm. With 1, the middle in the model's proportions is cut out and
+    scaled, as in our training runs. With None, all of it is squeezed. One channel is gray. Raises ValueError for values
+    out of range.
     """
 
     mean: tuple[float, ...]  # of each channel, in units of white = 1
