@@ -62,16 +62,22 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     return set(homes.values()), shown - {None}
 
 
+FIGURES = ("drawings", "explorer")
+
+
 @cache
 def taught(root: Path) -> dict[str, Chapter | None]:
     """The chapter of each module: that of its name, or the first to show its source, or else to import it.
 
-    None of a module that no chapter imports, or most of them.
+    None of a module that no chapter imports, or most of them, and of those that only draw: a figure is no lesson.
     """
     chapters = [chapter for _, part in parts(root) for chapter in part if chapter.number]  # 0 only shows
     uses = {chapter: imported(root / f"{chapter.name}.ipynb") for chapter in chapters}
     homes: dict[str, Chapter | None] = {}
     for name in modules(root):
+        if name in FIGURES:
+            homes[name] = None
+            continue
         users = [chapter for chapter in chapters if name in uses[chapter][0]]
         named = [chapter for chapter in chapters if chapter.name.endswith(f"_{name}")]
         shown = [chapter for chapter in users if name in uses[chapter][1]]

@@ -48,13 +48,13 @@ def test_formulas_are_set_in_their_own_fonts(visit: Visit) -> None:
     assert {"MJXTEX", "MJXTEX-I"} <= {family.strip('"') for family in visit.page.evaluate(loaded)}
 
 
-def test_search_and_explorer_answer(visit: Visit) -> None:
+def test_search_and_live_model_answer(visit: Visit) -> None:
     visit.go(f"{visit.base}search.html?q=patchify")
     found = visit.page.locator("#search-results li a")
     found.first.wait_for()
     assert any("06_patches" in one.get_attribute("href") for one in found.all())
     visit.go(f"{visit.base}chapters/13_attention_maps.html")
-    explorer = visit.page.locator(".vitbook-explorer").first
-    before = explorer.locator("caption").inner_text()
-    explorer.locator("[role=gridcell][data-token='9']").click()
-    assert explorer.locator("caption").inner_text() != before
+    visit.page.locator(".live-start").click()
+    answer = visit.page.locator(".sentence:not(:empty)")
+    answer.wait_for()
+    assert answer.inner_text().startswith("Untouched, the model says ")

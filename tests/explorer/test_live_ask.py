@@ -1,10 +1,15 @@
 """The figure "Ask it" in a browser, from a file: what it says is what the model says, by mouse, touch and keyboard."""
 
 import base64
+import gzip
 import io
 import re
 import shutil
 import subprocess
+from copy import deepcopy
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 
 import pytest
 import torch
@@ -95,6 +100,21 @@ def close(got: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(got, expected, atol=6e-4, rtol=0)  # shown in tenths of a per cent
 
 
+def place(trained: Pretrained, token: int) -> str:
+    """A token as the figure names it."""
+    columns = trained.model.embedding.grid[1]
+    return f"row {(token - 1) // columns}, column {(token - 1) % columns}" if token else "the class token"
+
+
+def without_heads(trained: Pretrained, *heads: tuple[int, int]) -> Pretrained:
+    """The model without some heads, each (block, head): their columns of W_O are zero."""
+    model = deepcopy(trained.model)
+    width = model.config.dim // model.config.num_heads
+    for block, head in heads:
+        model.encoder.blocks[block].attn.proj.weight.data[:, head * width : (head + 1) * width] = 0
+    return replace(trained, model=model)
+
+
 def test_untouched_it_says_what_torch_says_for_every_class_and_head(figure, trained):
     shares, weights = asked(trained)
     close(figure.shares("untouched"), shares)
@@ -102,77 +122,78 @@ def test_untouched_it_says_what_torch_says_for_every_class_and_head(figure, trai
     k = shares.argmax()
     assert figure.says() == f"Untouched, the model says {trained.class_names[k]} ({100 * shares[k]:.1f} %)."
     for label, row in zip(figure.heads("untouched"), weights[:, :, 0].flatten(0, 1), strict=True):
-        place = row.argmax().item() - 1
-        name = f"row {place // 8}, column {place % 8}" if place >= 0 else "the class token"
-        assert label.partition(": ")[2] == f"most on {name}, {100 * row.max():.1f}\u00a0%"
+        largest = place(trained, row.argmax().item())
+        assert label.partition(": ")[2] == f"most on {largest}, {100 * row.max():.1f}\u00a0%"
 
 
 def test_it_asks_for_a_prediction_before_it_shows_what_a_change_does(figure, trained):
-    figure.page.locator("[name=shuffle]").select_option("after")
-    figure.page.locator("[name=stays]").wait_for()
-    assert figure.page.locator("[data-column=changed] .bars").is_hidden() and figure.says() == ""
-    figure.page.locator("[name=stays]").click()
-    assert figure.says().startswith("As you said. The answer stays bird: ")
+    page, bird = figure.page, trained.class_names[asked(trained)[0].argmax()]
+    page.locator("[name=shuffle]").select_option("after")
+    page.locator("[name=stays]").wait_for()
+    assert page.locator("[data-column=changed] .bars").is_hidden() and figure.says() == ""
+    page.locator("[name=stays]").click()
+    assert figure.says().startswith(f"As you said. The answer stays {bird}: ")
     moved = float(re.search(r"moves by ([\d.e+-]+)\.$", figure.says())[1])
-    assert moved < 1e-5, "attention has no order"
+    assert moved < 1e-4, "attention has no order"
     close(figure.shares("changed"), asked(trained)[0])
-    figure.page.locator("[name=shuffle]").select_option("pixels")
-    figure.page.locator("[name=stays]").click()
-    assert figure.says().startswith("Not as you said. The answer changes from bird ")
-    figure.page.locator("[name=reset]").click()
+    for _ in range(3):
+        page.locator("[name=shuffle]").select_option("pixels")
+        page.locator("[name=again]").click()
+        page.locator("[name=stays]").click()
+        after = trained.class_names[figure.shares("changed").argmax()]
+        if after == bird:
+            assert figure.says().startswith(f"As you said. The answer stays {bird}: ")
+        else:
+            assert figure.says().startswith(f"Not as you said. The answer changes from {bird} ")
+    page.locator("[name=reset]").click()
     assert figure.says().startswith("Untouched, ")
 
 
 def test_heads_are_removed_and_put_back(figure, trained):
-    figure.page.locator("[data-column=untouched] .heads button").nth(9).click()
+    config = trained.model.config
+    number = 2 * config.num_heads + 1
+    figure.page.locator("[data-column=untouched] .heads button").nth(number).click()
     figure.page.locator("[name=remove]").click()
     figure.page.locator("[name=show]").click()
-    assert figure.heads("changed")[9].startswith("Block 2, head 1, removed")
-    weight = trained.model.encoder.blocks[2].attn.proj.weight
-    kept = weight.detach().clone()
-    try:
-        weight.data[:, 32:64] = 0
-        close(figure.shares("changed"), asked(trained)[0])
-    finally:
-        weight.data.copy_(kept)
+    assert figure.heads("changed")[number].startswith("Block 2, head 1, removed")
+    without = asked(without_heads(trained, (2, 1)))[0]
+    close(figure.shares("changed"), without)
     figure.page.locator("[name=remove]").click()
     close(figure.shares("changed"), asked(trained)[0])
     figure.switch("block", value="0")
-    assert sum("removed" in label for label in figure.heads("changed")) == 4
+    close(figure.shares("changed"), asked(without_heads(trained, *((0, head) for head in range(config.num_heads))))[0])
     figure.page.locator("[name=reset]").click()
+    figure.settle()
     figure.page.locator("[name=each]").click()
     figure.page.locator(".drop").last.wait_for()
     drops = [float(text.replace("−", "-")) for text in figure.page.locator(".drop").all_inner_texts()]
-    try:
-        weight.data[:, 32:64] = 0
-        shares = asked(trained)[0]
-    finally:
-        weight.data.copy_(kept)
     before = asked(trained)[0]
-    assert len(drops) == 16
-    assert drops[9] == pytest.approx(100 * (shares - before)[before.argmax()].item(), abs=0.06)
+    assert len(drops) == config.depth * config.num_heads
+    assert drops[number] == pytest.approx(100 * (without - before)[before.argmax()].item(), abs=0.06)
 
 
 def test_a_patch_is_asked_and_covered_by_keyboard_alone(figure, trained):
-    page, press = figure.page, figure.browser.press
+    page, press, config = figure.page, figure.browser.press, trained.model.config
+    columns, last = trained.model.embedding.grid[1], config.depth - 1
     page.locator("[data-patch='0']").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Enter"):
         press(key)
-    row = asked(trained)[1][3, 0, 1 + 2 * 8 + 1]
-    place = row.argmax().item() - 1
-    name = f"row {place // 8}, column {place % 8}" if place >= 0 else "the class token"
-    caption = page.locator(".caption").inner_text()
-    assert caption == (
-        f"Untouched, block 3, head 0: what row 2, column 1 attends to. Most: {name}, {100 * row.max():.1f}\u00a0%."
+    patch = 2 * columns + 1
+    row = asked(trained)[1][last, 0, 1 + patch]
+    assert page.locator(".caption").inner_text() == (
+        f"Untouched, block {last}, head 0: what row 2, column 1 attends to. "
+        f"Most: {place(trained, row.argmax().item())}, {100 * row.max():.1f}\u00a0%."
     )
     page.locator("[name=mode][value=cover]").focus()
     press("Space")
-    page.locator("[data-patch='17']").focus()
+    page.locator(f"[data-patch='{patch}']").focus()
     press("Enter")
+    page.locator("[name=show]").wait_for()
     page.locator("[name=show]").focus()
     press("Enter")
+    size = config.patch_size
     image = trained.preprocessing(photograph())
-    image[:, :, 8:12, 4:8] = 0
+    image[:, :, 2 * size : 3 * size, size : 2 * size] = 0
     with torch.no_grad():
         close(figure.shares("changed"), trained.model(image)[0].softmax(dim=-1))
 
@@ -181,19 +202,22 @@ def test_head_and_lens_are_opened_in_numbers(figure, trained):
     figure.page.locator(".steps summary").click()
     figure.page.locator(".lens summary").click()
     cells = figure.page.locator(".steps tbody tr").first.locator("td").all_inner_texts()
-    model, captured = trained.model, {}
-    hook = model.encoder.blocks[3].attn.qkv.register_forward_hook(lambda *given: captured.update(qkv=given[2][0]))
+    last, captured = trained.model.encoder.blocks[-1].attn, {}
+    hook = last.register_forward_pre_hook(lambda module, arguments: captured.update(x=arguments[0]))
+    with torch.no_grad():
+        trained.model(trained.preprocessing(photograph()))
+        hook.remove()
+        q, k, _ = last.project(captured["x"])
     shares, weights = asked(trained)
-    hook.remove()
-    key = weights[3, 0, 0].argmax()
-    dot = captured["qkv"][0, :32] @ captured["qkv"][key, 128:160]
+    key = weights[-1, 0, 0].argmax()
+    dot = (q[0, 0, 0] @ k[0, 0, key]).item()
     assert [float(cell.partition("\u00a0")[0]) for cell in cells] == [
-        pytest.approx(dot.item(), abs=0.006),
-        pytest.approx(dot.item() / 32**0.5, abs=0.006),
-        pytest.approx(100 * weights[3, 0, 0, key].item(), abs=0.06),
+        pytest.approx(dot, abs=0.006),
+        pytest.approx(dot / q.shape[-1] ** 0.5, abs=0.006),
+        pytest.approx(100 * weights[-1, 0, 0, key].item(), abs=0.06),
     ]
-    last = figure.page.locator(".lens tbody tr").last.locator("td").first.inner_text()
-    assert last == f"{trained.class_names[shares.argmax()]}, {100 * shares.max():.1f}\u00a0%"
+    said = figure.page.locator(".lens tbody tr").last.locator("td").first.inner_text()
+    assert said == f"{trained.class_names[shares.argmax()]}, {100 * shares.max():.1f}\u00a0%"
 
 
 def test_the_readers_own_file_is_answered_as_in_python(figure, trained, tmp_path):
@@ -217,12 +241,16 @@ def test_the_readers_own_file_is_answered_as_in_python(figure, trained, tmp_path
 
 def test_the_address_holds_what_is_shown(browser, page, trained):
     browser.screen()
-    figure = Figure(browser, page, "#ask:photo=horse_nokota&open=changed.3.2&removed=0.0,0.1,0.2,0.3&query=20")
+    figure = Figure(browser, page, "#ask:photo=horse_nokota&open=changed.3.2&removed=0.0,0.1&query=20")
     close(figure.shares("untouched"), asked(trained, photograph("horse_nokota"))[0])
-    assert sum("removed" in label for label in figure.heads("changed")) == 4
-    assert figure.page.locator(".caption").inner_text().startswith("Changed, block 3, head 2: what row 2, column 3 ")
-    assert "removed=0.0,0.1,0.2,0.3" in figure.page.evaluate("location.hash")
-    nonsense = "#ask:photo=../x&open=changed.9.9&removed=7.7,x&query=-1&covered=999,a&seed=NaN&shuffle=all"
+    assert [label[:24] for label in figure.heads("changed")[:2]] == [
+        "Block 0, head 0, removed",
+        "Block 0, head 1, removed",
+    ]
+    says = f"Changed, block 3, head 2: what {place(trained, 20)} attends to."
+    assert figure.page.locator(".caption").inner_text().startswith(says)
+    assert "removed=0.0,0.1" in figure.page.evaluate("location.hash")
+    nonsense = "#ask:photo=../x&open=changed.99.9&removed=77.7,x&query=-1&covered=999,a&seed=NaN&shuffle=all"
     close(Figure(browser, page, "?again" + nonsense).shares("untouched"), asked(trained)[0])
     assert browser.errors == []
 
@@ -235,7 +263,7 @@ def test_a_phone_shows_all_of_it_and_answers_a_finger(browser, page, trained, wi
     box = figure.page.locator("[data-column=untouched] .heads button").first.bounding_box()
     assert min(box["width"], box["height"]) >= 24
     figure.page.locator("[data-patch='17']").tap()
-    assert "what row 2, column 1 attends to" in figure.page.locator(".caption").inner_text()
+    assert f"what {place(trained, 18)} attends to" in figure.page.locator(".caption").inner_text()
     browser.screen()
 
 
@@ -243,7 +271,7 @@ def test_without_scripts_there_is_a_still_with_words(browser, page):
     browser.scripts(run=False)
     browser.page.goto(page.as_uri())
     assert browser.page.locator(f"{FIGURE} img").is_visible()
-    assert "The model says bird" in browser.page.locator(FIGURE).inner_text()
+    assert "The model says " in browser.page.locator(FIGURE).inner_text()
     assert browser.page.locator(".live-start").is_hidden()
     browser.scripts(run=True)
 
@@ -262,8 +290,10 @@ def test_a_browser_without_webassembly_answers_too(browser, page, trained):
 def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
     figure = live.ask()
     assert len(figure._repr_html_()) < 40_000
-    scripts = {name: script for name, script in live.site_files().items() if not name.startswith("model-")}
-    assert sum(len(script) for script in scripts.values()) < 300_000
+    scripts = live.site_files()
+    code = "".join(script for name, script in scripts.items() if Path(name).stem in ("live", *live.NEEDS))
+    assert len(gzip.compress(code.encode())) < 70_000
+    scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}
     for script in [figure.still, *scripts.values()]:
         assert not re.search(r"https?:|//\w+\.\w|@import|<link|\bfetch\(|\bimport\(|Math\.random|Date", script)
 
@@ -273,7 +303,7 @@ def test_the_webassembly_is_what_its_source_compiles_to(tmp_path):
     """With AssemblyScript from npm, which nothing else needs."""
     if not shutil.which("npm"):
         pytest.skip("no npm")
-    folder = live.resources.files("vitbook.explorer.live")
+    folder = resources.files("vitbook.explorer").joinpath("scripts")
     npm = subprocess.run(["npm", "install", "--prefix", tmp_path, live.COMPILER], capture_output=True, text=True)
     if npm.returncode:
         pytest.skip(f"npm gave no compiler: {npm.stderr[-200:]}")

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from copy import deepcopy
 from dataclasses import replace
 from importlib import resources
 
@@ -171,83 +172,75 @@ def asked(scripts, trained):
     return trained.preprocessing.normalize(image[None])
 
 
-ORDER = torch.randperm(64, generator=torch.Generator().manual_seed(1))
+def shuffled(trained: Pretrained) -> torch.Tensor:
+    """An order of the patches."""
+    rows, columns = trained.model.embedding.grid
+    return torch.randperm(rows * columns, generator=torch.Generator().manual_seed(1))
 
 
-class _Hooked:
-    """A model with a hook while the block lasts."""
+def hooked(trained: Pretrained, module: torch.nn.Module, prefix: int, images: torch.Tensor) -> tuple:
+    """What torch says where a module's output has its patches shuffled, the tokens before them in their places."""
 
-    def __init__(self, handle):
-        self.handle = handle
+    def shuffle(module, arguments, output):
+        return torch.cat([output[:, :prefix], output[:, prefix + shuffled(trained)]], dim=1)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.handle.remove()
-
-
-def in_order(module, arguments, output, prefix=0):
-    return torch.cat([output[:, :prefix], output[:, prefix + ORDER]], dim=1)
+    handle = module.register_forward_hook(shuffle)
+    try:
+        return torch_says(trained, images)
+    finally:
+        handle.remove()
 
 
 def test_without_positions(scripts, trained, asked):
-    table = trained.model.embedding.positions.pos_embed
-    kept = table.detach().clone()
-    try:
-        table.data.zero_()
-        expected = torch_says(trained, asked)
-    finally:
-        table.data.copy_(kept)
+    model = deepcopy(trained.model)
+    model.embedding.positions.pos_embed.data.zero_()
+    expected = torch_says(replace(trained, model=model), asked)
     assert_same(scripts.ask(withoutPositions=True), expected)
     assert (expected[0] - torch_says(trained, asked)[0]).abs().max() > 1e-2
 
 
 def test_tokens_shuffled_before_their_positions(scripts, trained, asked):
-    with _Hooked(trained.model.embedding.patch_embed.register_forward_hook(in_order)):
-        expected = torch_says(trained, asked)
-    assert_same(scripts.ask(before=ORDER.tolist()), expected)
+    expected = hooked(trained, trained.model.embedding.patch_embed, 0, asked)
+    assert_same(scripts.ask(before=shuffled(trained).tolist()), expected)
     assert (expected[0] - torch_says(trained, asked)[0]).abs().max() > 1e-2
 
 
 def test_tokens_shuffled_after_their_positions_give_the_same_answer(scripts, trained, asked):
-    hook = lambda *given: in_order(*given, prefix=1)  # noqa: E731
-    with _Hooked(trained.model.embedding.register_forward_hook(hook)):
-        expected = torch_says(trained, asked)
-    got = scripts.ask(after=ORDER.tolist())
+    expected = hooked(trained, trained.model.embedding, 1, asked)
+    got = scripts.ask(after=shuffled(trained).tolist())
     assert_same(got, expected)
     assert_same((got[0], got[2]), torch_says(trained, asked)[::2])
 
 
 def test_patches_of_pixels_shuffled(scripts, trained, asked):
-    shuffled = unpatchify(patchify(asked, 4)[:, ORDER], 4, (32, 32))
-    assert_same(scripts.ask(pixels=ORDER.tolist()), torch_says(trained, shuffled))
+    config = trained.model.config
+    patches = patchify(asked, config.patch_size)[:, shuffled(trained)]
+    expected = torch_says(trained, unpatchify(patches, config.patch_size, config.image_size))
+    assert_same(scripts.ask(pixels=shuffled(trained).tolist()), expected)
 
 
 def test_covered_patches_have_the_mean_of_the_training_images(scripts, trained, asked):
-    patches = patchify(asked, 4).clone()
-    patches[:, [0, 27, 28, 63]] = 0
-    assert_same(scripts.ask(covered=[0, 27, 28, 63]), torch_says(trained, unpatchify(patches, 4, (32, 32))))
+    config = trained.model.config
+    patches = patchify(asked, config.patch_size).clone()
+    covered = [0, 27, 28, patches.shape[1] - 1]
+    patches[:, covered] = 0
+    expected = torch_says(trained, unpatchify(patches, config.patch_size, config.image_size))
+    assert_same(scripts.ask(covered=covered), expected)
 
 
 def test_removed_heads_say_nothing(scripts, trained, asked):
     """Their columns of W_O are zero; each head's removal in turn gives the same as one by one."""
-    width, kept = 32, {}
-    try:
-        for block, heads in {0: [1], 3: [0, 2]}.items():
-            weight = trained.model.encoder.blocks[block].attn.proj.weight
-            kept[block] = weight.detach().clone()
-            for head in heads:
-                weight.data[:, head * width : (head + 1) * width] = 0
-        expected = torch_says(trained, asked)
-    finally:
-        for block, weight in kept.items():
-            trained.model.encoder.blocks[block].attn.proj.weight.data.copy_(weight)
-    assert_same(scripts.ask(removed=["0.1", "3.0", "3.2"]), expected)
+    config = trained.model.config
+    width, last = config.dim // config.num_heads, config.depth - 1
+    model = deepcopy(trained.model)
+    for block, head in ((0, 1), (last, 0), (last, 2)):
+        model.encoder.blocks[block].attn.proj.weight.data[:, head * width : (head + 1) * width] = 0
+    expected = torch_says(replace(trained, model=model), asked)
+    assert_same(scripts.ask(removed=["0.1", f"{last}.0", f"{last}.2"]), expected)
     assert (expected[0] - torch_says(trained, asked)[0]).abs().max() > 1e-2
     each = torch.stack(scripts.call("withoutEach", name="it", change={}))
-    assert each.shape == (16, 10)
-    torch.testing.assert_close(each[9], scripts.ask(removed=["2.1"])[0])
+    assert each.shape == (config.depth * config.num_heads, config.num_classes)
+    torch.testing.assert_close(each[2 * config.num_heads + 1], scripts.ask(removed=["2.1"])[0])
 
 
 # Images

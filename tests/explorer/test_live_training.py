@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from dataclasses import asdict
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import save
 
 from vitbook.data import digits
+from vitbook.explorer import live
 from vitbook.explorer.live import packed_digits, worker_source
 from vitbook.runtime import seed_everything
 from vitbook.training import parameter_groups
@@ -113,4 +115,79 @@ def test_thirty_steps_lead_where_torch_goes(browser, tmp_path):
         optimizer.step()
         assert mine == pytest.approx(loss.item(), abs=1e-4)
     for name, parameter in model.named_parameters():
-        torch.testing.assert_close(weights[name].double(), parameter.data.flatten(), atol=1e-4, rtol=0, msg=name)
+        mine, theirs = weights[name].double(), parameter.data.flatten()
+        if name.endswith("qkv.bias"):  # a key bias's gradient is rounding alone, which Adam enlarges
+            mine, theirs = (bias[torch.arange(192) // 64 != 1] for bias in (mine, theirs))
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=0, msg=name)
+
+
+# The figure
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("live") / "train.html"
+    live.train().save(path)
+    return path
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+
+
+def test_a_model_is_trained_stopped_read_and_interfered_with(browser, page):
+    """From ln 10 on; the same seed gives the same numbers; a drawing is read as the data set's digits are."""
+    browser.screen(360, 740, phone=True)
+    browser.open(page)
+    at = browser.page.locator
+    at(".live-start").click()
+    at("[name=epochs]").select_option("5")
+    said = []
+    for _ in range(2):
+        at("[name=train]").click()
+        at(".progress", has_text="Epoch 0 of 5: loss 2.30, ").wait_for()
+        at(".progress", has_text="Epoch 1 of 5").wait_for()
+        said.append(at(".progress").inner_text().partition(", about")[0])
+        at("[name=stop]").click()
+        at("[name=train]:enabled").wait_for()
+    assert said[0] == said[1]
+    assert browser.page.evaluate("document.documentElement.scrollWidth") <= 360
+    at("[name=interfere]").click()
+    at(".changed tbody tr").nth(5).wait_for()
+    right = dict(row.split("\t") for row in at(".changed tbody").inner_text().split("\n"))
+    assert (
+        right["tokens shuffled after their positions"]
+        == right["none"]
+        != right["tokens shuffled before their positions"]
+    )
+    at("[name=sample]").click()
+    at(".sentence:not(:empty)").wait_for()
+    assert "The model reads a" in at(".sentence").inner_text()
+    shares = [numbers(text)[0] for text in at(".bars b").all_inner_texts()]
+    assert sum(shares) == pytest.approx(100, abs=0.6)
+    at(".pad").focus()
+    before = at(".seen").evaluate(INK)
+    for key in ("Space", *["ArrowDown"] * 6, "Space"):
+        browser.press(key)
+    at(".figure[aria-busy=false]").wait_for()
+    ink = at(".seen").evaluate(INK)
+    assert ink != before
+    assert all(level == 0 for i, level in enumerate(ink) if i % 8 not in (3, 4)), "a straight line, in the middle"
+    assert max(ink) > 100 and browser.errors == []
+
+
+INK = """(canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, 8, 8);
+    return Array.from({ length: 64 }, (_, i) => data[4 * i]);
+}"""
+
+
+@pytest.mark.slow
+def test_sixty_epochs_read_at_least_97_per_cent(browser, page):
+    browser.context.set_default_timeout(1_200_000)
+    browser.open(page)
+    browser.page.locator(".live-start").click()
+    browser.page.locator("[name=train]").click()
+    progress = browser.page.locator(".progress", has_text="Epoch 60 of 60")
+    progress.wait_for()
+    assert numbers(progress.inner_text())[-1] >= 97

@@ -1,9 +1,15 @@
 """The book's model in the reader's browser: scripts that compute what `vitbook` computes, without server or network.
 
-forward.js    Equations 1 to 4, as vit.py has them      images.js    image → what the model sees, as Pillow does it
-matrix.js     matrices in one piece of memory            weights.js   safetensors → model
+In the folder `scripts`, a figure has its own script, HTML and a thread that computes:
+
+ask      a model's answer, and interference with it      worker.js      the thread of `ask`
+train    a model that learns the digits                  learner.js     the thread of `train`
+query    a query among four keys                         live.js        starts a figure when a reader wants it
+
+forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
+gradient.js   the same backwards, and AdamW              weights.js     safetensors → model
+matrix.js     matrices in one piece of memory            thread.js      messages in, answers out
 kernels.ts    the products, for WebAssembly (kernels.wasm); kernels.js has them for browsers without its SIMD
-worker.js     the model's own thread                     live.js      starts a figure when a reader wants it
 
 They are classic scripts, and what they need is in scripts too, as base64: a page in a folder may load nothing else.
 """
@@ -14,6 +20,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import torch
@@ -24,7 +31,7 @@ from vitbook._support.files import write_whole
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import recorded_attention
 from vitbook.data import Split, album_credits, digits
-from vitbook.drawings.palette import variables
+from vitbook.drawings.palette import COLORS, variables
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.vit import CONFIGS, create_vit
 
@@ -33,8 +40,8 @@ COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` 
 COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importMemory", "--enable", "simd")
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
-NEEDS = {"ask": ("model-{model}", "album"), "train": ("digits",)}  # parts that a figure loads
-INVITATIONS = {"ask": "Ask the model yourself", "train": "Train it yourself"}
+NEEDS = {"ask": ("model-{model}", "album"), "train": ("digits",), "query": ()}  # parts that a figure loads
+INVITATIONS = {"ask": "Ask the model yourself", "train": "Train it yourself", "query": "Move the query"}
 SIDE = 240  # of the still, in pixels
 
 
@@ -106,6 +113,21 @@ def _train_still() -> str:
     return host("train", "digits", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
 
 
+def query() -> LiveFigure:
+    """A query to be dragged among four keys in the plane: scores, weights and the blended answer follow."""
+    arrows = "".join(
+        f'<line x1="0" y1="0" x2="{x}" y2="{y}" stroke="var(--vit-{kind}, {COLORS[kind].light})" stroke-width="3"/>'
+        for kind, x, y in [("key", 36, 0), ("key", 0, -36), ("key", -36, 0), ("key", 0, 36), ("query", 72, -36)]
+    )
+    still = (
+        '<p><svg viewBox="-80 -45 160 90" width="320" height="180" role="img" aria-label="Four short arrows, the keys, '
+        f'point right, up, left and down; a longer one, the query, points to the right and a little up.">{arrows}</svg>'
+        "</p>\n<p>Four keys stand in the plane, with the values 0, 10, 20 and 30. A query among them gives each a "
+        "weight, and the answer is the blend.</p>"
+    )
+    return LiveFigure(host("query", "", still), "A query among four keys", {"query": bundle("query")})
+
+
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
     file = io.BytesIO()
@@ -164,14 +186,21 @@ def bundle(figure: str) -> str:
 
 
 def worker_source(figure: str) -> str:
-    """The script of a figure's own thread."""
-    module = base64.b64encode(resources.files(__name__).joinpath("kernels.wasm").read_bytes()).decode()
+    """The script of a figure's own thread; "" where it has none."""
+    if figure not in THREADS:
+        return ""
+    module = base64.b64encode(_scripts().joinpath("kernels.wasm").read_bytes()).decode()
     return f'const KERNELS = "{module}";\n{source(*COMPUTING, *THREADS[figure], "thread.js")}'
+
+
+def _scripts() -> Traversable:
+    """The folder of the scripts."""
+    return resources.files("vitbook.explorer").joinpath("scripts")
 
 
 def source(*names: str) -> str:
     """Some of the scripts, one after the other."""
-    return "\n".join(resources.files(__name__).joinpath(name).read_text(encoding="utf-8") for name in names)
+    return "\n".join(_scripts().joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def album() -> list[dict]:

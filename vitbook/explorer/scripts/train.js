@@ -87,7 +87,7 @@ async function train(root, thread, digits) {
 
   /** Loss above, accuracy below; a dashed curve is without positions. */
   function drawCurves() {
-    const [left, width, height] = [34, 276, 72];
+    const [left, width, height] = [44, 270, 72];
     const longest = Math.max(...runs.map(({ epochs }) => epochs));
     const parts = [
       { key: "losses", top: 8, most: Math.log(config.num_classes), ticks: [[0, "0"], [Math.log(config.num_classes), "ln 10"]], title: "training loss" },
@@ -101,7 +101,7 @@ async function train(root, thread, digits) {
             element("line", { x1: left, x2: left + width, y1: y(value), y2: y(value), class: "tick" }),
             element("text", { x: left - 4, y: y(value) + 4, "text-anchor": "end" }, text),
           ]),
-          element("text", { x: left + width, y: top + height / 2, "text-anchor": "end" }, title),
+          element("text", { x: left + width, y: key === "losses" ? top + 14 : top + height - 6, "text-anchor": "end" }, title),
           ...runs.map((run) =>
             element("polyline", {
               points: run[key].map((value, i) => `${left + (width * i) / longest},${y(value)}`).join(" "),

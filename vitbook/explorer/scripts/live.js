@@ -79,7 +79,7 @@ var vitbookLive = (() => {
       shown.replaceChildren(document.createElement("slot"), place); // the still, until the figure is there
       const root = place.attachShadow({ mode: "open" });
       root.innerHTML = `<style>${made.css}</style>${made.html}`;
-      await made.start(root, thread(made.worker), ...given);
+      await made.start(root, made.worker && thread(made.worker), ...given);
       shown.replaceChildren(place);
       place.hidden = false;
       root.querySelector("[data-first]")?.focus({ preventScroll: true });
