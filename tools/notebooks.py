@@ -132,28 +132,13 @@ def stamp(notebook: NotebookNode, name: str) -> None:
             notebook.metadata[key] = value
 
 
-def merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Join consecutive pieces of one stream: how a kernel cuts printed text depends on its timing."""
-    merged: list[NotebookNode] = []
-    for output in outputs:
-        last = merged[-1] if merged else None
-        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
-            last.text += output.text
-        else:
-            merged.append(output)
-    return merged
-
-
 def normalize_output(output: NotebookNode) -> None:
     """Keep of an output's metadata the size of an image alone."""
     if "metadata" in output:
         sizes = {
-            mime: {key: value for key, value in values.items() if key in ("height", "width")}
-            for mime, values in output.metadata.items()
-            if isinstance(values, dict)
+            mime: v for mime, v in output.metadata.items() if isinstance(v, dict) and {"height", "width"} & v.keys()
         }
-        output.metadata = nbformat.from_dict({mime: size for mime, size in sizes.items() if size})
-    output.pop("transient", None)
+        output.metadata = {mime: {key: v[key] for key in ("height", "width") if key in v} for mime, v in sizes.items()}
 
 
 def fold(cell: NotebookNode) -> None:
@@ -183,7 +168,6 @@ def normalize(notebook: NotebookNode) -> None:
         fold(cell)
         cell.pop("attachments", None)
         if cell.cell_type == "code":
-            cell.outputs = merge_streams(cell.outputs)
             for output in cell.outputs:
                 normalize_output(output)
         else:
@@ -302,6 +286,7 @@ def execute(path: Path) -> str | None:
             timeout=CELL_TIMEOUT,
             resources={"metadata": {"path": str(path.resolve().parent)}},
             record_timing=False,
+            coalesce_streams=True,  # how a kernel cuts printed text depends on its timing
         )
         try:
             client.execute(env=kernel_environment(folder))

@@ -16,14 +16,14 @@ def match_and_blend() -> Drawing:
         "second less so, the third the other way. Below, three bars: the weights 0.68, 0.29 and 0.03. Right, three "
         "values as points of a triangle; the output lies inside it, near the first value.",
     )
-    query, keys = (1.2, 0.8), ((1.5, 0.5), (0.2, 1.4), (-1.0, 0.3))
+    query, keys = (1.7, 1.1), ((1.5, 0.5), (0.2, 1.4), (-1.0, 0.3))
     values = ((1.5, 1.3), (-0.9, 1.0), (0.5, -0.3))
-    scores = [query[0] * a + query[1] * b for a, b in keys]
+    scores = [(query[0] * a + query[1] * b) / math.sqrt(2) for a, b in keys]
     weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
     output = tuple(sum(w * v[i] for w, v in zip(weights, values, strict=True)) for i in (0, 1))
 
     def left(p: Point) -> Point:
-        return 78 + 48 * p[0], 126 - 48 * p[1]
+        return 72 + 44 * p[0], 126 - 44 * p[1]
 
     def right(p: Point) -> Point:
         return 256 + 48 * p[0], 132 - 48 * p[1]
@@ -51,13 +51,13 @@ def match_and_blend() -> Drawing:
     d.text(x + 10, y + 22, "output", anchor="start")
 
     d.text(8, 196, "score", anchor="start")
-    d.text(100, 196, "weight", anchor="start")
+    d.text(126, 196, "weight", anchor="start")
     for n, (score, weight) in enumerate(zip(scores, weights, strict=True)):
         y = 216 + 32 * n
-        d.text(8, y + 4, f"$q·k_{n + 1}$ = {score:.2f}".replace("-", "−"), anchor="start")
-        d.box(100, y - 8, max(2.0, 160 * weight), 16, "ink", r=2)
-        d.text(108 + 160 * weight, y + 4, f"{weight:.2f}", anchor="start")
-        d.line((148 + 160 * weight, y), (310, y), role="muted", dashed=True)
+        d.text(8, y + 4, f"$q·k_{n + 1}$ / √2 = {score:.2f}".replace("-", "−"), anchor="start")
+        d.box(126, y - 8, max(2.0, 140 * weight), 16, "ink", r=2)
+        d.text(134 + 140 * weight, y + 4, f"{weight:.2f}", anchor="start")
+        d.line((170 + 140 * weight, y), (310, y), role="muted", dashed=True)
         d.box(316, y - 8, 16, 16, "value", r=2)
         d.text(346, y + 4, f"$v_{n + 1}$", "value")
     return d
@@ -82,8 +82,8 @@ def queries_keys_values() -> Drawing:
         d.cells(232, y, 4, 3, role, 16)
         d.text(296, y + 28, f"${'QKV'[n]}$", role, size=18)
         d.text(288, y + 52, "$T$ × $d$", anchor="start")
-        _outline(d, 232, y + 16, 48, 16)
-    _outline(d, 12, 112, 96, 16)
+        d.outline(232, y + 16, 48, 16)
+    d.outline(12, 112, 96, 16)
     return d
 
 
@@ -141,7 +141,7 @@ def patch_to_token() -> Drawing:
         "matrix E makes of the row a token: D numbers.",
     )
     d.photo(16, 16, 112, 4)
-    _outline(d, 44, 44, 28, 28)
+    d.outline(44, 44, 28, 28)
     d.line((72, 44), (200, 16), role="muted")
     d.line((72, 72), (200, 112), role="muted")
     shades = [0.15, 0.2, 0.3, 0.45, 0.2, 0.35, 0.6, 0.75, 0.35, 0.6, 0.8, 0.85, 0.5, 0.75, 0.85, 0.9]
@@ -150,7 +150,7 @@ def patch_to_token() -> Drawing:
             d.box(x, y, side, side, "paper", r=0)
             square = dict(x=x, y=y, width=side, height=side, fill_opacity=shade, stroke_width=1)
             d.add("rect", **square, fill=d.color("token"), stroke=d.color("token"))
-    _outline(d, 200, 16, 96, 96)
+    d.outline(200, 16, 96, 96)
     d.text(304, 60, "$P$ × $P$", anchor="start")
     d.text(304, 78, "pixels", anchor="start")
     d.line((248, 116), (248, 162), arrow=True)
@@ -296,7 +296,3 @@ def tiles() -> Drawing:
     d.box(276, 180, 76, 22, "value")
     d.text(314, 220, "output")
     return d
-
-
-def _outline(d: Drawing, x: float, y: float, w: float, h: float) -> None:
-    d.add("rect", x=x, y=y, width=w, height=h, rx=2, fill="none", stroke=d.color("ink"), stroke_width=2.5)

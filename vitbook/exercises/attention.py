@@ -44,6 +44,23 @@ predict = Exercise(
     "That divides the scores; they have to go through the exponential first.": 1.0,
 }
 
+
+def _centered(q):
+    return q - q.mean()
+
+
+query = Exercise(
+    lambda weights: _centered(weights.log() * len(weights) ** 0.5),
+    "here the scores are q/√d; the softmax exponentiates them, and a logarithm takes that back.",
+    lambda g: [(normal(g, d).softmax(dim=-1),) for d in (4, 7)],
+    kind="derive",
+) | {
+    "It gives these weights, but its entries do not sum to 0: subtract their mean.": lambda w: w.log() * len(w) ** 0.5,
+    "It would be right for scores that are not divided by √d.": lambda w: _centered(w.log()),
+    "You divide by √d once more, where its division has to be undone.": lambda w: _centered(w.log() / len(w) ** 0.5),
+    "You multiply by d; the score is divided by its root.": lambda w: _centered(w.log() * len(w)),
+}
+
 masked = Exercise(
     lambda q, k, v, mask: attention(q, k, v, mask)[0],
     "divide by √d, hide with −∞ where the mask is False, softmax over the keys, multiply by v.",
@@ -74,5 +91,31 @@ masked = Exercise(
     "You return the weights; multiply them by v.": lambda q, k, v, mask: attention(q, k, v, mask)[1],
     "You hide with a score of 0, which is as good as any other. −∞ hides.": (
         lambda q, k, v, mask: attention_scores(q, k).masked_fill(~mask, 0.0).softmax(dim=-1) @ v
+    ),
+}
+
+attend = Exercise(
+    lambda scores, v: scores.softmax(dim=-1) @ v,
+    "exponentials, divided by their sum over the keys (the last axis), then multiplied by v.",
+    lambda g: [
+        (normal(g, 2, 3, 4, 5), normal(g, 2, 3, 5, 6)),
+        ((2 * normal(g, 3, 4, 9)).round() + 1000, normal(g, 3, 9, 7)),  # whole, so that float32 holds them too
+    ],
+    gradients=True,
+) | {
+    wrong.softmax_over_the_queries: lambda scores, v: scores.softmax(dim=-2) @ v,
+    wrong.softmax_over_the_first_axis: lambda scores, v: scores.softmax(dim=0) @ v,
+    "Your softmax runs over axis 1. The keys are the last axis: dim=-1.": lambda scores, v: scores.softmax(dim=1) @ v,
+    wrong.scaled_after_the_softmax: lambda scores, v: scores.softmax(dim=-1) / v.shape[-1] ** 0.5 @ v,
+    "Your scores are not put through a softmax.": lambda scores, v: scores @ v,
+    "You return the weights; multiply them by v.": lambda scores, v: scores.softmax(dim=-1),
+    "Your exponentials overflow: exp(1000) is ∞, and ∞/∞ is not a number. Subtract each row's maximum first.": (
+        lambda scores, v: scores.exp() / scores.exp().sum(dim=-1, keepdim=True) @ v
+    ),
+    "Your exponentials are not divided by their sum.": (
+        lambda scores, v: (scores - scores.amax(dim=-1, keepdim=True)).exp() @ v
+    ),
+    "You divide by one sum, not by each row's: dim=-1, keepdim=True.": (
+        lambda scores, v: (x := (scores - scores.amax(dim=-1, keepdim=True)).exp()) / x.sum() @ v
     ),
 }

@@ -46,3 +46,30 @@ repair = Exercise(
     **combined(_weights, wrong.ScaledByTheWholeWidth, wrong.scaled_after_the_softmax, wrong.softmax_over_the_queries),
     wrong.no_scale: lambda q, k: (q @ k.mT).softmax(dim=-1),
 }
+
+scores = Exercise(
+    attention_scores,
+    "multiply q by k with its last two axes exchanged, and divide by √D_h, the root of their width.",
+    lambda g: [
+        (normal(g, 2, 3, 4, 5), normal(g, 2, 3, 6, 5)),
+        (normal(g, 3, 5, 7), normal(g, 3, 4, 7)),
+    ],
+    gradients=True,
+    level="easy",
+    sizes=lambda q, k: {"√D_h": q.shape[-1] ** 0.5},
+) | {
+    wrong.no_scale: lambda q, k: q @ k.mT,
+    wrong.multiplied_by_the_scale: lambda q, k: q @ k.mT * q.shape[-1] ** 0.5,
+    "You divide by D_h instead of its root.": lambda q, k: q @ k.mT / q.shape[-1],
+    "You divide by the root of the number of keys; it is the root of the width, √D_h.": (
+        lambda q, k: q @ k.mT / k.shape[-2] ** 0.5
+    ),
+    "You divide by the root of the number of queries; it is the root of the width, √D_h.": (
+        lambda q, k: q @ k.mT / q.shape[-2] ** 0.5
+    ),
+    "Your queries and keys are exchanged: there is a row for each query.": lambda q, k: attention_scores(k, q),
+    "Your transpose of k reverses all axes. k.mT exchanges the last two.": (
+        lambda q, k: q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5
+    ),
+    "You apply the softmax already; it belongs to attend.": lambda q, k: attention_scores(q, k).softmax(dim=-1),
+}

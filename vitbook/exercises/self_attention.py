@@ -1,9 +1,15 @@
 """The exercises of chapters/03_self_attention.ipynb."""
 
+from collections.abc import Callable
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
 from vitbook import mistakes as wrong
 from vitbook.attention import attention
 from vitbook.exercises.grading import Exercise, combined
-from vitbook.exercises.inputs import normal
+from vitbook.exercises.inputs import normal, random_module
 
 by_hand = Exercise(
     lambda x, w_q, w_k, w_v: attention(x @ w_q, x @ w_k, x @ w_v)[0],
@@ -32,13 +38,6 @@ by_hand = Exercise(
     "Your values are the tokens themselves: multiply x by W_V.": lambda x, q, k, v: attention(x @ q, x @ k, x)[0],
 }
 
-count = Exercise(3 * (192 * 64 + 64), "three linear maps from 192 to 64, each a matrix and a bias.", level="easy") | {
-    "That leaves out the biases.": 3 * 192 * 64,
-    "That is one of the three maps.": 192 * 64 + 64,
-    "A bias is as long as the output, 64.": 3 * (192 * 64 + 192),
-    "There is no output projection here: three maps, not four.": 4 * (192 * 64 + 64),
-}
-
 product = Exercise(
     lambda w_q, w_k: w_q @ w_k.T / w_q.shape[-1] ** 0.5,
     "X M Xᵀ must equal Q Kᵀ/√D_h with Q = X W_Q and K = X W_K.",
@@ -52,4 +51,60 @@ product = Exercise(
     wrong.ScaledByTheWholeWidth: lambda w_q, w_k: w_q @ w_k.T / w_q.shape[0] ** 0.5,
     "Your matrices are exchanged: M = W_Q W_Kᵀ/√D_h, and this is Mᵀ.": lambda w_q, w_k: product.reference(w_k, w_q),
     "Your product is W_Qᵀ W_K. In X W_Q (X W_K)ᵀ, W_K is transposed.": lambda q, k: q.T @ k / q.shape[-1] ** 0.5,
+}
+
+
+def _order(order: str) -> Callable:
+    return lambda x, qkv: rearrange(qkv(x), f"b t ({order}) -> three b t d", three=3)
+
+
+def _biased(shift: int) -> Callable:
+    """The score of the token `shift` places away gets b."""
+
+    def attempt(scores: Tensor, b: float) -> Tensor:
+        return (scores + b * torch.ones(scores.shape[-1] - abs(shift)).to(scores).diag(shift)).softmax(dim=-1)
+
+    return attempt
+
+
+neighbor = Exercise(
+    lambda scores, b: _biased(-1)(scores, b),
+    "add b to the scores one place below the diagonal, (i, i − 1), then take the softmax over the keys.",
+    lambda g: [(normal(g, 5, 5), 1.7), (normal(g, 2, 3, 4, 4), -0.6)],
+) | {
+    "That is the right neighbor: (i, i − 1) lies below the diagonal.": _biased(1),
+    "That is each token itself.": _biased(0),
+    "Your token 0 takes the last token for its left neighbor.": lambda scores, b: (
+        scores + b * torch.eye(scores.shape[-1]).to(scores).roll(-1, dims=1)
+    ).softmax(dim=-1),
+    "You add b after the softmax; the rows no longer sum to 1.": lambda scores, b: (
+        scores.softmax(dim=-1) + b * torch.ones(scores.shape[-1] - 1).to(scores).diag(-1)
+    ),
+    "Your b is added to all scores alike, which a softmax does not see.": lambda scores, b: (scores + b).softmax(-1),
+    wrong.softmax_over_the_queries: lambda scores, b: _biased(1)(scores.mT, b).mT,
+}
+
+
+def _stacked(attempt: Callable) -> Callable:
+    def adapted(x: Tensor, qkv: nn.Module) -> Tensor | None:
+        three = attempt(x, qkv)
+        return None if three is None else torch.stack(tuple(three))
+
+    return adapted
+
+
+project = Exercise(
+    lambda x, qkv: _order("three d")(x, qkv),
+    "apply qkv to x and cut the last axis into three equal pieces: query, key, value.",
+    lambda g: [
+        (normal(g, b, t, d), random_module(g, lambda d=d: nn.Linear(d, 3 * d))) for b, t, d in ((2, 5, 6), (3, 4, 8))
+    ],
+    gradients=True,
+    level="easy",
+    adapt=_stacked,
+) | {
+    wrong.QkvInterleaved: _order("d three"),
+    "Your query and key are exchanged.": lambda x, qkv: _order("three d")(x, qkv)[[1, 0, 2]],
+    "Your three stand in the wrong order: query, key, value.": lambda x, qkv: _order("three d")(x, qkv)[[2, 0, 1]],
+    "The bias of qkv is missing: call it, qkv(x).": lambda x, qkv: torch.stack((x @ qkv.weight.mT).chunk(3, dim=-1)),
 }
