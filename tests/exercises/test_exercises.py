@@ -114,13 +114,6 @@ def test_a_ratio_that_is_asked_for_exactly_may_not_be_rounded(answer, rounded):
     assert answer("patches.ratio", rounded).startswith("patches.ratio: not yet")
 
 
-def test_an_axis_that_is_expanded_wrongly_is_not_called_unexpanded(answer):
-    printed = answer(
-        "embedding.equation_1", lambda x, E, c, E_pos: torch.cat([c.expand(-1, len(x), -1), x @ E], 1) + E_pos
-    )
-    assert "axis 0 of the class token has to be expanded to the number of images" in printed
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_inputs_are_fresh_float64_of_different_sizes(name):
     one, other = (
