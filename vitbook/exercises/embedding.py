@@ -5,42 +5,37 @@ import torch.nn.functional as F
 
 from vitbook.exercises.grading import Exercise, combined
 from vitbook.exercises.inputs import normal
+from vitbook.exercises.my_vit import COMPONENTS
 from vitbook.positions import resize_positions
 
-equation_1 = Exercise(
-    lambda x_p, E, x_class, E_pos: torch.cat([x_class.expand(len(x_p), -1, -1), x_p @ E], dim=1) + E_pos,
-    "multiply by E, put the class token in front of every image's patches, then add the positions to all.",
-    lambda g: [
-        (normal(g, b, n, p), normal(g, p, d), normal(g, 1, 1, d), normal(g, 1, n + 1, d))
-        for b, n, p, d in ((2, 6, 12, 5), (1, 4, 9, 10), (3, 5, 4, 7))
-    ],
-    gradients=True,
-    level="easy",
-) | {
-    "Your class token comes last. It is token 0.": lambda x_p, E, x_class, E_pos: (
-        torch.cat([x_p @ E, x_class.expand(len(x_p), -1, -1)], dim=1) + E_pos
-    ),
-    "Your positions are not added.": lambda *given: equation_1.reference(*given[:3], 0 * given[3]),
-    "Your class token gets no position: put it in front before you add E_pos.": (
-        lambda x_p, E, x_class, E_pos: equation_1.reference(x_p, E, x_class - E_pos[:, :1], E_pos)
-    ),
-    "Your class token gets no position, and the patches get the first ones: add E_pos after the cat.": (
-        lambda x_p, E, x_class, E_pos: torch.cat([x_class.expand(len(x_p), -1, -1), x_p @ E + E_pos[:, :-1]], dim=1)
-    ),
-    # Without `expand`, or with the wrong axis expanded, the error is the same.
-    "Before the cat, axis 0 of the class token has to be expanded to the number of images.": (
-        lambda x_p, E, x_class, E_pos: torch.cat([x_class, x_p @ E], dim=1) + E_pos
-    ),
-}
+Embedding = COMPONENTS["Embedding"]
 
-growth = Exercise(
-    (16 * 32 - 14 * 14) * 1024, "only the positions grow: count the places of both grids, each D = 1024 wide."
+
+def _mirrored(pos_embed, grid, axis=3, mean=True):
+    """The mean of each place and its mirror image; axis 3 are the columns."""
+    table = pos_embed[:, 1:].unflatten(1, grid)[None]  # (1, 1, rows, columns, D)
+    table = (table + table.flip(axis)) / 2 if mean else table.flip(axis)
+    return torch.cat([pos_embed[:, :1], table[0].flatten(1, 2)], dim=1)
+
+
+mirrored = Exercise(
+    _mirrored,
+    "cut the places into rows and columns, flip the columns, take the mean of both tables; the class row stays.",
+    lambda g: [
+        (normal(g, 1, 1 + rows * columns, d), (rows, columns)) for rows, columns, d in ((3, 4, 5), (4, 7, 3), (2, 6, 8))
+    ],
 ) | {
-    "That is the number of new places; each is D numbers.": 16 * 32 - 14 * 14,
-    "That is all of the new positions, not how many more there are.": 16 * 32 * 1024,
-    "That is all of the new positions and the class token's, not how many more there are.": 513 * 1024,
-    "The class token has a position before and after, and adds nothing.": (16 * 32 + 1 - 14 * 14) * 1024,
-    "The new image is 256 by 512, not square.": (16 * 16 - 14 * 14) * 1024,
+    "You mirror top and bottom; it is the columns that are flipped.": lambda p, grid: _mirrored(p, grid, axis=2),
+    "You reverse the whole list of places, which turns the grid upside down as well.": (
+        lambda p, grid: torch.cat([p[:, :1], (p[:, 1:] + p[:, 1:].flip(1)) / 2], dim=1)
+    ),
+    "You flip the table, but take no mean: a place and its mirror image still differ.": (
+        lambda p, grid: _mirrored(p, grid, mean=False)
+    ),
+    "You add the two tables; take their mean.": lambda p, grid: torch.cat([p[:, :1], 2 * _mirrored(p, grid)[:, 1:]], 1),
+    "The class token's row is lost; keep it as it is, in front.": lambda p, grid: _mirrored(p, grid)[:, 1:],
+    "You flip the numbers within each vector, not the places.": lambda p, grid: _mirrored(p, grid, axis=4),
+    "Rows and columns of the grid are exchanged.": lambda p, grid: _mirrored(p, grid[::-1]),
 }
 
 _RESHAPED = "Your reshape takes the numbers as they lie, the width last. Cut the places first, then bring it forward."

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vitbook import mistakes as wrong
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, Encoder, EncoderBlock
-from vitbook.exercises import attention, embedding, encoder, scale, self_attention, vit
-from vitbook.exercises.grading import Exercise
+from vitbook.exercises import attention, scale, self_attention
+from vitbook.exercises.grading import Exercise, combined
 from vitbook.exercises.inputs import normal, random_module, tokens_and_module
 from vitbook.exercises.modules import as_modules
 from vitbook.multihead import MultiHeadSelfAttention
@@ -89,11 +89,9 @@ _PATCHES = _module(
 }
 
 
-def _of_equation_1(attempt: Callable) -> Callable:
-    """An attempt at chapter 7's Equation 1, made with a module: its patches are multiplied by E already."""
-    return lambda images, m: attempt(
-        x := m.patch_embed(images), torch.eye(x.shape[-1]).to(x), m.cls_token, m.positions()
-    )
+def _embedded(images: Tensor, m: ImageEmbedding, last: bool = False) -> Tensor:
+    parts = [m.cls_token.expand(len(images), -1, -1), m.patch_embed(images)]
+    return torch.cat(parts[::-1] if last else parts, dim=1)
 
 
 def _stem(width: int) -> HybridEmbedding:
@@ -108,9 +106,32 @@ _EMBEDDING = _module(
     ],
     "patch_embed(images), the class token in front of every image's patches, then the positions added to all.",
 ) | {
-    **{made: _of_equation_1(attempt) for made, attempt in embedding.equation_1.mistakes.items()},
+    "Your class token comes last. It is token 0.": lambda images, m: _embedded(images, m, last=True) + m.positions(),
+    "Your positions are not added.": _embedded,
+    "Your class token gets no position: put it in front before you add the positions.": (
+        lambda images, m: _embedded(images, m) + F.pad(m.positions()[:, 1:], (0, 0, 1, 0))
+    ),
+    "Your class token gets no position, and the patches get the first ones: add the positions after the cat.": (
+        lambda images, m: _embedded(images, m) + F.pad(m.positions()[:, :-1], (0, 0, 1, 0))
+    ),
     "Your class token is missing.": lambda images, m: m.patch_embed(images) + m.positions()[:, 1:],
+    # Without `expand`, or with the wrong axis expanded, the error is the same.
+    "Before the cat, axis 0 of the class token has to be expanded to the number of images.": (
+        lambda images, m: torch.cat([m.cls_token, m.patch_embed(images)], dim=1) + m.positions()
+    ),
 }
+
+
+_FIRST_NORMALIZED = "You add the attention to the normalized z: z itself bypasses the first LayerNorm."
+_SECOND_NORMALIZED = "You add the MLP to the normalized z: z itself bypasses the second LayerNorm."
+
+
+def _block(made, z, block):
+    x = block.norm1(z)
+    z = block.attn(x) + (x if _FIRST_NORMALIZED in made else z)
+    x = block.norm2(z)
+    change = block.mlp(x)
+    return (F.gelu(change) if wrong.GeluTwice in made else change) + (x if _SECOND_NORMALIZED in made else z)
 
 
 def _with_norms(**attributes: object) -> Callable:
@@ -131,9 +152,28 @@ def _sizes(block: EncoderBlock) -> tuple[int, int, int]:
 
 
 _blocks = tokens_and_module(EncoderBlock, (2, 5, 12, 3, 20), (3, 4, 10, 2, 40), scale=0.1)  # so small that ε matters
-_BLOCK = replace(
-    encoder.block, inputs=_blocks, adapt=as_modules(lambda theirs, m: theirs(*_sizes(m)), _blocks), kind="write"
+_BLOCK = _module(
+    lambda theirs, m: theirs(*_sizes(m)),
+    _blocks,
+    "each LayerNorm stands before what it feeds, the residual is not normalized, and there is one GELU.",
+    level="hard",
 ) | {
+    **combined(_block, _FIRST_NORMALIZED, _SECOND_NORMALIZED, wrong.GeluTwice),
+    "Each LayerNorm stands after its sum. That is post-norm, the way of 2017.": (
+        lambda z, block: block.norm2((z := block.norm1(block.attn(z) + z)) + block.mlp(z))
+    ),
+    "Nothing is added to the output of the attention: the first residual is missing.": (
+        lambda z, block: (z := block.attn(block.norm1(z))) + block.mlp(block.norm2(z))
+    ),
+    "Nothing is added to the output of the MLP: the second residual is missing.": (
+        lambda z, block: block.mlp(block.norm2(block.attn(block.norm1(z)) + z))
+    ),
+    "Both norms are norm1. The MLP has its own, norm2.": (
+        lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp(block.norm1(z))
+    ),
+    "There is no GELU between the two linear maps.": (
+        lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp.fc2(block.mlp.fc1(block.norm2(z)))
+    ),
     wrong.UnbiasedVariance: _with_norms(__class__=wrong.UnbiasedVariance),
     "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": _with_norms(eps=1e-5),
 }
@@ -175,7 +215,28 @@ def _vits(g: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
     ]
 
 
-_VIT = replace(vit.forward, inputs=_vits, adapt=as_modules(build_vit, _vits), kind="write")
+_MEAN_OF_ALL = "Your head sees the mean of all tokens; this model's head reads the class token, z[:, 0]."
+
+
+def _forward(made, images, model):
+    z = model.encoder(model.embedding(images))
+    y = z.mean(dim=1) if _MEAN_OF_ALL in made else z[:, 0]
+    logits = model.head(y if wrong.NoFinalNorm in made else model.norm(y))
+    return logits.softmax(dim=-1) if wrong.SoftmaxBeforeCrossEntropy in made else logits
+
+
+_VIT = _module(
+    build_vit,
+    _vits,
+    "the last LayerNorm comes before the head; the class token alone goes to the head; logits, not probabilities.",
+    level="hard",
+) | {
+    **combined(_forward, wrong.NoFinalNorm, _MEAN_OF_ALL, wrong.SoftmaxBeforeCrossEntropy),
+    "Your head sees the mean of all normalized tokens; this model's head reads the class token, z[:, 0].": (
+        lambda images, model: model.head(model.norm(model.encoder(model.embedding(images))).mean(dim=1))
+    ),
+    "The head is missing: these are D features, not the logits of K classes.": lambda x, model: model.features(x),
+}
 
 COMPONENTS = {
     "attend": attention.attend,
