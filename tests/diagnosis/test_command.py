@@ -189,6 +189,7 @@ def create_model(name, num_classes, in_chans, img_size):
 )
 
 
+@pytest.mark.slow
 def test_models_of_timm_are_made_by_their_names(folder, capsys, monkeypatch):
     (folder / "timm.py").write_text(TIMM)
     monkeypatch.syspath_prepend(folder)

@@ -147,6 +147,9 @@ def _answer(question: Question, case: Case) -> Finding:
 
 
 def _wrapped(text: str) -> str:
+    """No line longer than 90, but for one that ends in an address."""
+    if "https://" in text:
+        return text
     return textwrap.fill(text, 90, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
 
 

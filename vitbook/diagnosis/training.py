@@ -71,7 +71,10 @@ class TrainingReport:
             lines += [f"FAILED  {finding.about}", *finding.lines, ""]
         asked = sum(finding.result != "not asked" for finding in self.findings)
         lines.append(f"{len(self.failures)} of {asked} questions failed in {self.recorder.step} steps.")
-        return "\n".join(textwrap.fill(line, 90, break_long_words=False, break_on_hyphens=False) for line in lines)
+        return "\n".join(
+            line if "https://" in line else textwrap.fill(line, 90, break_long_words=False, break_on_hyphens=False)
+            for line in lines
+        )
 
 
 @dataclass(frozen=True)
