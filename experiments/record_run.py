@@ -3,7 +3,8 @@
     python experiments/record_run.py runs/cifar10_hour cifar10_hour --about "…" --weights cifar10
 
 The log and the test accuracy go to vitbook/assets/runs/NAME.json, the weights in float16 to
-vitbook/assets/weights/NAME.json and the safetensors beside it. The accuracy is that of the weights as they are kept.
+vitbook/assets/weights/NAME.json and the safetensors beside it. The accuracy is that of the weights as they are kept;
+core_seconds, where given, is all that was spent on them, their teacher included.
 """
 
 import argparse
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("name", help="under which the log is kept")
     parser.add_argument("--about", required=True, help="what data, which machine: a sentence")
     parser.add_argument("--weights", help="name under which the weights are kept")
+    parser.add_argument("--core-seconds", type=float, help="what the run took, all cores added up: user time")
+    parser.add_argument("--teacher-core-seconds", type=float, default=0.0, help="what its teacher's run took")
     parser.add_argument("--data-dir", type=Path, help="where the data set's files are now")
     parser.add_argument("--assets", type=Path, default=ASSETS, help="where to keep them")
     given = parser.parse_args(arguments)
@@ -50,6 +53,9 @@ def main(arguments: list[str] | None = None) -> None:
         "vit": facts["model"],
         "history": last["history"],
     }
+    if given.core_seconds:
+        teacher = given.teacher_core_seconds
+        record |= {"core_seconds": given.core_seconds + teacher, "teacher_core_seconds": teacher}
     (given.assets / "runs").mkdir(parents=True, exist_ok=True)
     write_whole(given.assets / "runs" / f"{given.name}.json", (json.dumps(record, indent=1) + "\n").encode())
     if given.weights:

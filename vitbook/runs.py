@@ -82,7 +82,7 @@ def run_of(model: str | None = None, config: Path | None = None, init: str | Non
 
 def _run_file(config: Path) -> Path:
     """The file itself, or the recipe of that name."""
-    if config.exists() or config.suffix:
+    if config.is_file() or config.suffix:
         return config
     if config.name not in RECIPES:
         raise ValueError(unknown("recipe", str(config), RECIPES))
