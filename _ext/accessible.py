@@ -67,8 +67,7 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
             path.write_text(better, encoding="utf-8")
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("html-page-context", drop_thebe, priority=900)
     app.connect("build-finished", repair_pages)
     app.add_css_file("accessible.css", priority=900)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

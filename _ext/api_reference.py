@@ -62,16 +62,22 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     return set(homes.values()), shown - {None}
 
 
+FIGURES = ("drawings", "explorer")
+
+
 @cache
 def taught(root: Path) -> dict[str, Chapter | None]:
     """The chapter of each module: that of its name, or the first to show its source, or else to import it.
 
-    None of a module that no chapter imports, or most of them.
+    None of a module that no chapter imports, or most of them, and of those that only draw: a figure is no lesson.
     """
-    chapters = [chapter for _, found in parts(root) for chapter in found if chapter.number]  # 0 only shows
+    chapters = [chapter for _, part in parts(root) for chapter in part if chapter.number]  # 0 only shows
     uses = {chapter: imported(root / f"{chapter.name}.ipynb") for chapter in chapters}
     homes: dict[str, Chapter | None] = {}
     for name in modules(root):
+        if name in FIGURES:
+            homes[name] = None
+            continue
         users = [chapter for chapter in chapters if name in uses[chapter][0]]
         named = [chapter for chapter in chapters if chapter.name.endswith(f"_{name}")]
         shown = [chapter for chapter in users if name in uses[chapter][1]]
@@ -82,13 +88,13 @@ def taught(root: Path) -> dict[str, Chapter | None]:
 def pages(root: Path) -> dict[str, tuple[str, list[str]]]:
     """Title and modules of each page, by its name, in the order of the book."""
     homes = taught(root)
-    found = {}
+    contents = {}
     for caption, chapters in parts(root):
         if names := [name for chapter in chapters for name in sorted(homes) if homes[name] == chapter]:
-            found[f"part{len(found) + 1}"] = caption, names
+            contents[f"part{len(contents) + 1}"] = caption, names
     serving = sorted(name for name in homes if homes[name] is None)
-    found["serving"] = SERVING, serving
-    return {page: content for page, content in found.items() if content[1]}
+    contents["serving"] = SERVING, serving
+    return {page: content for page, content in contents.items() if content[1]}
 
 
 def write_pages(app: Sphinx, config: Config) -> None:
@@ -167,20 +173,20 @@ def linked(code: str, home: ModuleType) -> str:
 def full_name(name: str, home: ModuleType) -> str:
     """The full name of what a module knows by `name`, if it is the package's own; else ""."""
     try:
-        found: object = sys.modules[PACKAGE] if name.startswith(f"{PACKAGE}.") else home
+        value: object = sys.modules[PACKAGE] if name.startswith(f"{PACKAGE}.") else home
         for part in name.removeprefix(f"{PACKAGE}.").split("."):
-            found = vars(found)[part]
+            value = vars(value)[part]
     except (KeyError, TypeError):
         return ""
-    inside = getattr(found, "__module__", "") or ""
-    if isinstance(found, ModuleType):
-        return found.__name__ if found.__name__.startswith(f"{PACKAGE}.") else ""
-    public = not re.search(r"(^|\.)_", f"{inside}.{getattr(found, '__qualname__', '_')}")
-    return f"{inside}.{found.__qualname__}" if public and inside.startswith(f"{PACKAGE}.") else ""
+    inside = getattr(value, "__module__", "") or ""
+    if isinstance(value, ModuleType):
+        return value.__name__ if value.__name__.startswith(f"{PACKAGE}.") else ""
+    public = not re.search(r"(^|\.)_", f"{inside}.{getattr(value, '__qualname__', '_')}")
+    return f"{inside}.{value.__qualname__}" if public and inside.startswith(f"{PACKAGE}.") else ""
 
 
 def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Turn what autodoc found into reStructuredText, and say below a module who teaches it."""
+    """Turn what autodoc read into reStructuredText, and say below a module who teaches it."""
     parts_of_name = name.split(".")
     while ".".join(parts_of_name) not in sys.modules:
         parts_of_name.pop()
@@ -232,12 +238,12 @@ def read_comments() -> None:
 def source_address(base: str, root: Path, domain: str, info: dict[str, str]) -> str | None:
     """Where something is defined, on GitHub, with its lines; for `sphinx.ext.linkcode`."""
     try:
-        found: object = sys.modules[info["module"]]
+        value: object = sys.modules[info["module"]]
         for part in info["fullname"].split("."):
-            found = getattr(found, part)
-        found = inspect.unwrap(getattr(found, "fget", found))
-        path = Path("vitbook") / Path(inspect.getsourcefile(found)).relative_to(root / "vitbook")
-        lines, first = inspect.getsourcelines(found)
+            value = getattr(value, part)
+        value = inspect.unwrap(getattr(value, "fget", value))
+        path = Path("vitbook") / Path(inspect.getsourcefile(value)).relative_to(root / "vitbook")
+        lines, first = inspect.getsourcelines(value)
     except (KeyError, AttributeError, TypeError, ValueError, OSError):
         return None
     return f"{base}/{path.as_posix()}#L{first}-L{first + len(lines) - 1}"
@@ -249,7 +255,7 @@ def configure(app: Sphinx, config: Config) -> None:
     config.linkcode_resolve = lambda *given: source_address(f"{repository_url(root)}/blob/{branch}", root, *given)
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     typing.GENERATING_DOCUMENTATION = PACKAGE  # jaxtyping then writes its types as they stand in the source
     read_comments()
     app.setup_extension("sphinx.ext.autodoc")
@@ -261,4 +267,3 @@ def setup(app: Sphinx) -> dict[str, bool | str]:
     app.connect("autodoc-process-docstring", prepare)
     app.connect("autodoc-process-signature", short_names)
     app.connect("autodoc-skip-member", skip)
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

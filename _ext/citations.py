@@ -58,14 +58,14 @@ class Entry:
 @cache
 def read_entries(path: Path) -> dict[str, Entry]:
     """The bibliography, by key."""
-    found = {}
+    entries = {}
     for key, entry in parse_file(str(path)).entries.items():
         people = entry.persons.get("author", [])
         surnames = tuple(str(LatexText.from_latex(" ".join([*p.prelast_names, *p.last_names]))) for p in people)
         doi = entry.fields.get("doi")
         url = entry.fields.get("url") or (f"https://doi.org/{doi}" if doi else "")
-        found[key] = Entry(key, surnames, entry.fields["year"], url)
-    return found
+        entries[key] = Entry(key, surnames, entry.fields["year"], url)
+    return entries
 
 
 @cache
@@ -86,7 +86,7 @@ def citations(text: str, path: Path, behind: str = "", address: str = "") -> lis
     """
     expression, keys = finder(path)
     by_url = {entry.url: entry.key for entry in read_entries(path).values() if entry.url}
-    found = []
+    places = []
     for match in expression.finditer(text):
         authors = " ".join(match.group(1).split())
         year = match.group(3) or match.group(5)
@@ -97,11 +97,11 @@ def citations(text: str, path: Path, behind: str = "", address: str = "") -> lis
             said = re.match(rf",\s({YEAR})\b", behind)
             year, end = said.group(1) if said else "", match.end(1)
             if (key := by_url.get(address)) and read_entries(path)[key].year == year:
-                found.append((match.start(), end, key))
+                places.append((match.start(), end, key))
                 continue
         if (authors, year) in keys:
-            found.append((match.start(), end, keys[authors, year]))
-    return found
+            places.append((match.start(), end, keys[authors, year]))
+    return places
 
 
 def unknown(text: str, path: Path) -> list[str]:
@@ -130,11 +130,11 @@ def link_citations(app: Sphinx, doctree: nodes.document) -> None:
     cited = set()
     for text in texts(doctree):
         address, behind = following(text)
-        found = citations(text.astext(), path, behind, address)
-        cited |= {key for _, _, key in found}
+        mentions = citations(text.astext(), path, behind, address)
+        cited |= {key for _, _, key in mentions}
         for words in unknown(text.astext(), path):
             logger.warning("%r has no entry in references.bib", words, location=text.parent)
-        put_links(text, [(start, end, link(KIND, key, text.astext()[start:end])) for start, end, key in found])
+        put_links(text, [(start, end, link(KIND, key, text.astext()[start:end])) for start, end, key in mentions])
     addresses = {reference.get("refuri") for reference in doctree.findall(nodes.reference)}
     cited |= {entry.key for entry in read_entries(path).values() if entry.url in addresses}
     cited |= {node["reftarget"] for node in doctree.findall(pending_xref) if node.get("refdomain") == "cite"}
@@ -184,11 +184,10 @@ def finish_references(app: Sphinx, doctree: nodes.document, docname: str) -> Non
             entry += paragraph
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("doctree-read", link_citations, priority=600)
     app.connect("env-purge-doc", forget)
     app.connect("env-merge-info", merge)
     app.connect("env-updated", write_references_again)
     app.connect("doctree-resolved", finish_references)
     app.connect("missing-reference", on_missing(KIND, PAGE, lambda env, key: (key, "")))
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,7 @@
 """Links from the first mention of each glossary term on a page to its entry, put in when the site is built.
 
-A term is found in singular and plural, whole, and not inside a word with a hyphen, so that neither "ahead" nor
-"multi-head" leads to "Head". Terms written with capitals inside, such as MLP, are found only so. Where a word of the
+A term is linked in singular and plural, whole, and not inside a word with a hyphen, so that neither "ahead" nor
+"multi-head" leads to "Head". Terms written with capitals inside, such as MLP, are linked only so. Where a word of the
 glossary is used in another sense, `OTHER_SENSES` says by which words around it that is known, or `OTHER_PAGES` on which
 pages it always is.
 """
@@ -34,7 +34,7 @@ OTHER_SENSES = {
 }
 
 # Pages on which a term means something else wherever it stands: a dictionary's keys, a computer's memory, a
-# picture whose neighbours are sought.
+# photograph whose neighbors are sought.
 OTHER_PAGES = {
     "Key": r"api/(?!part1)",
     "Memory": r"(?!chapters/0[1-7]_|api/part1)",
@@ -47,11 +47,11 @@ OTHER_PAGES = {
 def read_glossary(path: Path) -> dict[str, str]:
     """Terms and their definitions, in plain text: from the lines of the page's `glossary` directive."""
     block = re.search(r"^```\{glossary\}\n(.*?)^```$", path.read_text(encoding="utf-8"), flags=re.M | re.S).group(1)
-    found = {}
+    terms = {}
     for entry in re.split(r"\n\s*\n", block.strip()):
         term, _, definition = entry.partition("\n")
-        found[term.strip()] = plain(" ".join(definition.split()))
-    return found
+        terms[term.strip()] = plain(" ".join(definition.split()))
+    return terms
 
 
 def plain(text: str) -> str:
@@ -103,13 +103,13 @@ def finder(path: Path) -> tuple[re.Pattern, dict[str, str]]:
 def mentions(text: str, path: Path) -> list[tuple[int, int, str]]:
     """(start, end, term) of every mention in a text, but for those in another sense."""
     expression, owners = finder(path)
-    found = []
+    places = []
     for match in expression.finditer(text):
         term = owners[" ".join(match.group(0).lower().split())]
         elsewhere = re.finditer(OTHER_SENSES.get(term, r"(?!)"), text.replace("\n", " "))
         if not any(other.start() <= match.start() and match.end() <= other.end() for other in elsewhere):
-            found.append((match.start(), match.end(), term))
-    return found
+            places.append((match.start(), match.end(), term))
+    return places
 
 
 def link_terms(app: Sphinx, doctree: nodes.document) -> None:
@@ -145,8 +145,7 @@ def entry_of(env: BuildEnvironment, term: str) -> tuple[str, str]:
     return anchor(term), read_glossary(Path(env.srcdir) / f"{PAGE}.md")[term]
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("doctree-read", link_terms, priority=700)  # after the citations
     app.connect("doctree-read", name_anchors)
     app.connect("missing-reference", on_missing(KIND, PAGE, entry_of))
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

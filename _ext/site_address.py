@@ -15,9 +15,7 @@ def repository_url(root: Path) -> str:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))["project"]["urls"]["Repository"].rstrip("/")
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
-        raise ExtensionError(
-            f"{path} must hold the repository's address as [project.urls] Repository: {error!r}"
-        ) from None
+        raise ExtensionError(f"{path} must hold the address as [project.urls] Repository: {error!r}") from None
 
 
 def pages_url(repository: str) -> str:
@@ -67,7 +65,6 @@ def set_addresses(app: Sphinx, config: Config) -> None:
     }
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.setup_extension("sphinxext.opengraph")
     app.connect("config-inited", set_addresses)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -44,6 +44,5 @@ def make_callouts(app: Sphinx, doctree: nodes.document) -> None:
         quote.replace_self(admonition)
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("doctree-read", make_callouts)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -66,12 +66,12 @@ def read_chapter(root: Path, name: str) -> Chapter:
 def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
     """The captions of _toc.yml that have chapters below them, with these."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    found = []
+    book = []
     for part in toc["parts"]:
         names = [entry["file"] for entry in part["chapters"] if NAME.fullmatch(entry["file"])]
         if names:
-            found.append((part["caption"], [read_chapter(root, name) for name in names]))
-    return found
+            book.append((part["caption"], [read_chapter(root, name) for name in names]))
+    return book
 
 
 class ChapterTable(SphinxDirective):
@@ -80,10 +80,10 @@ class ChapterTable(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         root = Path(self.env.srcdir)
         self.env.note_dependency(str(root / "_toc.yml"))
-        found = parts(root)
-        names = {chapter.number: chapter.name for _, chapters in found for chapter in chapters}
+        book = parts(root)
+        names = {chapter.number: chapter.name for _, chapters in book for chapter in chapters}
         rows: list[nodes.Node] = []
-        for caption, chapters in found:
+        for caption, chapters in book:
             rows.append(nodes.rubric("", caption, classes=["part"]))
             chapter_list = nodes.bullet_list(classes=["chapters"])
             for chapter in chapters:
@@ -108,11 +108,8 @@ class ChapterTable(SphinxDirective):
         return nodes.list_item("", title, minutes, question)
 
     def link(self, name: str, text: str) -> addnodes.pending_xref:
-        xref = addnodes.pending_xref(
-            "", refdomain="std", reftype="doc", reftarget=f"/{name}", refexplicit=True, refwarn=True
-        )
-        xref += nodes.inline("", text)
-        return xref
+        options = dict(refdomain="std", reftype="doc", reftarget=f"/{name}", refexplicit=True, refwarn=True)
+        return addnodes.pending_xref("", nodes.inline("", text), **options)
 
 
 def number_title(app: Sphinx, doctree: nodes.document) -> None:
@@ -142,8 +139,7 @@ class NumberFigures(SphinxTransform):
                 slugs.setdefault(name, (figure.line or 0, figure["ids"][0], label))
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.add_directive("chapter-table", ChapterTable)
     app.add_transform(NumberFigures)
     app.connect("doctree-read", number_title, priority=400)  # before Sphinx collects the titles, at 500
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -26,7 +26,6 @@ def add_colors(app: Sphinx, pagename: str, templatename: str, context: dict, doc
     context["metatags"] = context.get("metatags", "") + f"<style>{''.join(themes)}</style>"
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("doctree-resolved", inline_drawings)
     app.connect("html-page-context", add_colors)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -39,7 +39,6 @@ class AnchorEquations(SphinxTransform):
                     slugs[anchor] = (equation.line or 0, anchor, f"Equation {number}")
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.add_transform(AnchorEquations)
     app.connect("doctree-read", free_equation_tags)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -45,7 +45,7 @@ def executed_with(record: dict) -> str:
     place = f"{record['cpu']}, {threads}"
     if record["device"] != "cpu":
         place = f"{record['device']} ({place})"
-    seconds = "1 second" if record["seconds"] == 1 else f"{record['seconds']} seconds"
+    seconds = f"{record['seconds']} second{'s' * (record['seconds'] != 1)}"
     return f"The outputs are from {day:%B} {day.day}, {day.year}: {', '.join(versions)}, on {place}, in {seconds}."
 
 
@@ -60,7 +60,6 @@ def add_execution(app: Sphinx, doctree: nodes.document) -> None:
         end += nodes.paragraph("", executed_with(record), classes=["executed-with"])
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("config-inited", use_stored_outputs)
     app.connect("doctree-read", add_execution)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

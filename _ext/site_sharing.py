@@ -43,7 +43,6 @@ def describe_entrance(app: Sphinx, exception: Exception | None) -> None:
     )
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("doctree-read", describe)
     app.connect("build-finished", describe_entrance, priority=900)  # after Jupyter Book has written index.html
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -21,13 +21,13 @@ def rows(record: Path, name: str) -> list[str]:
         place = case.get("classname", "").split(".")
         folder = f"`tests/{place[1]}/`" if place[0] == "tests" and len(place) > 2 else ""
         groups[folder or (f"`{name}/`, one file a module" if name == "tests" else name)].append(case)
-    found = []
+    lines = []
     for group, cases in sorted(groups.items()):
         skipped = sum(case.find("skipped") is not None for case in cases)
         failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
         seconds = sum(float(case.get("time", 0)) for case in cases)
-        found.append(f"| {group} | {len(cases) - skipped - failed:,} | {skipped} | {failed} | {seconds:.0f} |")
-    return found
+        lines.append(f"| {group} | {len(cases) - skipped - failed:,} | {skipped} | {failed} | {seconds:.0f} |")
+    return lines
 
 
 def fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -43,6 +43,5 @@ def fill_in(app: Sphinx, docname: str, source: list[str]) -> None:
         app.env.note_dependency(str(record))
 
 
-def setup(app: Sphinx) -> dict[str, bool | str]:
+def setup(app: Sphinx) -> None:
     app.connect("source-read", fill_in)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,6 +3,8 @@
 The notebooks have to read well on GitHub, in Colab and in JupyterLab, so nothing here may need a special syntax there.
 """
 
+import importlib
+
 from sphinx.application import Sphinx
 
 PARTS = (
@@ -10,6 +12,7 @@ PARTS = (
     "site_callouts",  # "> **Note.** …" becomes a box
     "site_equations",  # tags and anchors
     "site_execution",  # stored outputs, and what made them
+    "site_live",  # figures that compute in the page
     "site_drawings",  # drawings in the page's colors
     "site_chapters",  # numbers of chapters and figures, and the table on the landing page
     "citations",  # names and years lead to the references
@@ -23,5 +26,5 @@ PARTS = (
 
 def setup(app: Sphinx) -> dict[str, bool | str]:
     for part in PARTS:
-        app.setup_extension(part)
+        importlib.import_module(part).setup(app)
     return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

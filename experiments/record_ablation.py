@@ -4,7 +4,7 @@
 
 Every run is the recipe `cifar10_quick`, shorter, with one setting changed; accuracy is that on validation images, which
 no run learns from. The file holds one record a run, and is written again after each. With `--workers`, several train at
-a time, each on one thread.
+a time, each on one thread; `--seeds 0 1 2` tries each change three times.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -43,7 +44,7 @@ CHANGES: dict[str, tuple[dict, dict]] = {
 
 
 def record(
-    change: str, epochs: int, data_dir: Path | None, seed: int, batch_size: int = 128, validation: float = 0.1
+    change: str, seed: int, epochs: int, data_dir: Path | None, batch_size: int = 128, validation: float = 0.1
 ) -> dict:
     """Train with one change; what came of it."""
     torch.set_num_threads(1)
@@ -63,18 +64,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("file", type=Path, help="the JSON to write")
     parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
     parser.add_argument("--epochs", type=int, default=3, help="of each run")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--validation", type=float, default=0.1, help="share of the training images to choose by")
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0,), help="each change once with each")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
     given = parser.parse_args(arguments)
     given.file.parent.mkdir(parents=True, exist_ok=True)
-    one = partial(record, epochs=given.epochs, data_dir=given.data_dir, seed=given.seed)
+    settings = dict(epochs=given.epochs, batch_size=given.batch_size, validation=given.validation)
+    one = partial(record, data_dir=given.data_dir, **settings)
+    changes, seeds = zip(*product(given.changes, given.seeds), strict=True)
     done = []
     with ProcessPoolExecutor(given.workers) as workers:
-        for result in workers.map(one, given.changes):
+        for result in workers.map(one, changes, seeds):
             done.append(result)
             write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
-            print("{change}: {validation_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
+            print("{change}, seed {seed}: {validation_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
 
 
 if __name__ == "__main__":

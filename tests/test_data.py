@@ -13,7 +13,6 @@ from sklearn.datasets import load_digits
 from small_sets import SMALL_SETS, put_in_place, unpack
 
 from vitbook.data import (
-    PHOTOGRAPHS,
     Dataset,
     Split,
     digits,
@@ -52,17 +51,6 @@ def test_all_digits_are_in_one_split_each_with_every_class_in_proportion(data):
     assert ((test - 0.2 * (train + test)).abs() < 1).all()
     assert torch.equal(digits().test.images, data.test.images)
     assert not torch.equal(digits(seed=1).test.images, data.test.images)
-
-
-@pytest.mark.parametrize(("name", "size"), [("china", (427, 640)), ("flower", (427, 640)), ("portrait", (224, 224))])
-def test_a_photograph_is_the_readers_own_copy(name, size):
-    assert name in PHOTOGRAPHS and len(PHOTOGRAPHS) == 3
-    image = photograph(name)
-    assert (image.shape, image.dtype) == ((3, *size), torch.uint8)
-    assert image.is_contiguous() and image.min() < 20 and image.max() > 235
-    before = image.clone()
-    image.zero_()
-    assert torch.equal(photograph(name), before)
 
 
 # Statistics and batches
@@ -107,14 +95,12 @@ def test_a_loader_follows_its_seed_and_no_other_random_number(data):
     def orders(seed):
         torch.rand(1)  # what else is drawn does not matter
         loader = data.loader(data.test, 360, shuffle=True, seed=seed)
-        return [next(iter(loader)) for _ in range(2)]
+        return [next(iter(loader))[1] for _ in range(2)]
 
     (first, second), again, other = orders(0), orders(0), orders(1)
-    assert torch.equal(first[1], again[0][1]) and torch.equal(second[1], again[1][1])
-    assert not torch.equal(first[1], second[1]), "each epoch has an order of its own"
-    assert not torch.equal(first[1], other[0][1])
-    key = {tuple(x.flatten().tolist()): y for x, y in zip(first[0], first[1].tolist(), strict=True)}
-    assert all(key[tuple(x.flatten().tolist())] == y for x, y in zip(second[0], second[1].tolist(), strict=True))
+    assert torch.equal(first, again[0]) and torch.equal(second, again[1])
+    assert not torch.equal(first, second), "each epoch has an order of its own"
+    assert not torch.equal(first, other[0])
 
 
 # Splits
@@ -158,12 +144,9 @@ def test_a_share_of_every_class_is_repeated_in_turn(data):
     assert len(few) == 1437 and torch.equal(few.images, again.images) and not torch.equal(few.images, other.images)
     rows, times = torch.cat([few.images.flatten(1).long(), few.labels[:, None]], 1).unique(dim=0, return_counts=True)
     assert (rows[:, -1].bincount() - 7).abs().max() <= 1 and times.max() - times.min() <= 1
-    whole = torch.cat([data.train.images.flatten(1).long(), data.train.labels[:, None]], 1)
-    assert {tuple(row) for row in rows.tolist()} <= {tuple(row) for row in whole.tolist()}
     longer = data.with_share(0.05, length=2000)
     assert len(longer.train) == 2000 and torch.equal(longer.train.images[:1437], few.images)
     assert longer.test is data.test and not torch.equal(longer.mean, data.mean), "statistics are of the images at hand"
-    assert torch.equal(data.with_share(1.0, length=7).train.labels, data.train.labels[:7])
 
 
 def test_a_data_set_may_lie_on_a_gpu(data):
@@ -218,32 +201,7 @@ def test_files_that_are_here_are_read_where_they_lie(cache, tmp_path, monkeypatc
     before = sorted(tmp_path.rglob("*"))
     for place in ("packed", f"packed/{name}", "unpacked", folder):
         assert_is(load_dataset(name, tmp_path / place, validation=0), name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    assert_is(load_dataset(name, "~/packed", validation=0), name)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@EACH_SET
-def test_files_that_are_not_where_they_should_be_are_named(cache, tmp_path, monkeypatch, name):
-    put_in_place(monkeypatch, "http://127.0.0.1:1")
-    first, *others = SMALL_SETS[name].published.items()
-    for file, content in others:
-        (tmp_path / file).write_bytes(content)
-    wanted = f"{' and '.join(SOURCES[name].files)}, or the folder {SOURCES[name].folder}, in {tmp_path}"
-    with pytest.raises(FileNotFoundError, match=re.escape(f"{name}: expected {wanted}")):
-        load_dataset(name, tmp_path)
-    with pytest.raises(ConnectionError, match=re.escape(f"put it at {cache / first[0]}, or name the folder")):
-        load_dataset(name, progress=False)
-    for file, content in SMALL_SETS[name].published.items():  # as told
-        (cache / file).write_bytes(content)
-    assert_is(load_dataset(name, validation=0, progress=False), name)
-
-
-@pytest.mark.parametrize("name", ["digits", "cifar10", "fruit"])
-def test_a_data_dir_that_is_missing_is_named(name):
-    with pytest.raises(FileNotFoundError, match="data_dir must be a folder, and there is none at /nowhere"):
-        load_dataset(name, "/nowhere")
 
 
 @pytest.mark.parametrize(("name", "nearest"), [("CIFAR-100", "cifar100"), (Path("digit"), "digits")])
@@ -258,9 +216,8 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
     [
         (lambda: load_dataset("cifar10", image_size=48), "those of cifar10 have a fixed size"),
         (lambda: load_dataset("digits", validation=1.5), "between 0 and 1, got 1.5"),
-        (lambda: load_dataset("digits", validation=float("nan")), "between 0 and 1, got nan"),
-        (lambda: digits().with_share(0.0), "between 0 and 1, got 0.0"),
         (lambda: split_at_random(numbered(30, 1), 0.3, 0, "ab"), "class 'b' has one image left"),
+        (lambda: load_folder(Path("nowhere"), 8193), "image_size must be (at|below) "),
         (lambda: photograph("chine"), "china, flower, portrait, got 'chine'"),
     ],
 )
@@ -320,7 +277,7 @@ def test_images_come_in_the_same_order_everywhere_cropped_to_their_middle(tmp_pa
 RUN = ("run.json", "last.json", "best-0123456789ab.safetensors", "log.jsonl", "tensorboard/events.out.tfevents.1.host")
 
 
-@pytest.mark.parametrize("place", ["", "runs/vit_digits", "my run", "9/deeper/run"])
+@pytest.mark.parametrize("place", ["", "runs/vit_digits", "9/deeper/run"])
 def test_training_runs_among_the_classes_are_passed_over(tmp_path, place):
     """Such as `vitbook train --dataset .` leaves in the folder of the images."""
     before = load_dataset(make_folder(tmp_path))
@@ -336,41 +293,20 @@ def put(folder: Path, name: str, content: str = "hello") -> None:
     (folder / name).write_text(content)
 
 
-def parts(*names: str):
-    def spoil(folder: Path) -> None:
-        for name in names:
-            make_folder(folder / name)
-
-    return spoil
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda folder: put(folder, "9/list.txt"), "9.list.txt cannot be read as an image: its format is unknown"),
-        (lambda folder: put(folder, "9/empty.png", ""), "9.empty.png cannot be read as an image"),
         (lambda folder: put(folder, "9/run.json"), r"9 holds a training run \(run.json\) among images"),
-        (lambda folder: put(folder, "9/deeper/m.safetensors"), r"deeper holds a training run \(m.safetensors\) among"),
         (lambda folder: os.mkfifo(folder / "9" / "pipe.png"), "9.pipe.png must be an image file, got .* pipe"),
         (lambda folder: (folder / "new class").mkdir(), "new class must have at least two images, has 0"),
-        (lambda folder: [path.unlink() for path in (folder / "9").rglob("*[1-4]*")], "9 must have .* images, has 1"),
         (lambda folder: [path.rename(f"{folder}/.{path.name}") for path in folder.glob("[!9]*")], "classes, has 1$"),
-        (parts("Train"), r"has one for each part, \['Train'\]: name one"),
         (lambda folder: [put(folder, f"{part}/{i}.png") for part in ("Training", "TEST") for i in (0, 1)], "each part"),
     ],
 )
 def test_what_is_wrong_in_a_folder_is_named(tmp_path, spoil, message):
     spoil(make_folder(tmp_path))
     with pytest.raises(ValueError, match=f"{re.escape(str(tmp_path))}.*{message}"):
-        load_dataset(tmp_path)
-
-
-def test_a_class_may_be_called_train_and_a_broken_link_is_named(tmp_path):
-    make_folder(tmp_path)
-    (tmp_path / "9").rename(tmp_path / "train")
-    assert "train" in load_dataset(tmp_path).class_names
-    (tmp_path / "train" / "lost.png").symlink_to(tmp_path / "nowhere.png")
-    with pytest.raises(FileNotFoundError, match="lost.png"):
         load_dataset(tmp_path)
 
 
@@ -383,9 +319,3 @@ def test_a_folder_named_like_a_public_set_is_never_silently_one_of_the_two(tmp_p
             load_dataset(name, data_dir)
         assert load_dataset(f"./{name}", data_dir).class_names == load_dataset(Path(name)).class_names
         assert "a.b" in load_dataset(f"./{name}", data_dir).class_names
-
-
-@pytest.mark.parametrize("size", [0, 8193, 10**23])
-def test_a_size_that_is_none_is_refused_before_anything_is_read(tmp_path, size):
-    with pytest.raises(ValueError, match="image_size must be (at|below) "):
-        load_folder(tmp_path / "nowhere", size)

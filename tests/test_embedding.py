@@ -1,12 +1,12 @@
-"""Equation 1 by hand; the four kinds of positions by their closed forms; resizing by scipy."""
+"""Equation 1 by hand, any positions, and the patches that training drops."""
 
 import properties as check
 import pytest
 import torch
-from properties import GRID, HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
+from properties import HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
 
 from vitbook.embedding import POSITIONS, ImageEmbedding, drop_patches
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem
+from vitbook.patches import PatchEmbedding
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -36,19 +36,6 @@ def test_any_positions_go_with_and_without_a_class_token(positions, class_token)
     assert z.shape == (B, N + class_token, D)
     assert len(module.prefix_tokens) == class_token
     close((z - module.positions())[:, int(class_token) :], module.patch_embed(x))
-
-
-def test_a_hybrid_takes_the_place_of_the_patches():
-    hybrid = HybridEmbedding(conv_stem(C, (6,)), 6, 2, D, patch_size=2)
-    module, x = ImageEmbedding(hybrid, (HEIGHT, WIDTH), D).eval(), images()
-    assert module.grid == GRID
-    close(module(x)[:, 1:], hybrid(x) + module.positions()[:, 1:])
-
-
-def test_positions_start_small_and_the_class_token_at_zero():
-    module = ImageEmbedding(PatchEmbedding(1, 1, 64), (30, 20), 64)
-    assert not module.cls_token.any()
-    assert module.positions.pos_embed.std().item() == pytest.approx(0.02, rel=0.02)
 
 
 def test_dropout_acts_on_the_whole_sum_and_in_training_alone():

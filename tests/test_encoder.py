@@ -1,11 +1,9 @@
-"""Equations 2 and 3 agree with torch's pre-norm layer; the blocks are as many and as large as they should be."""
+"""Equations 2 and 3 agree with torch's pre-norm layer; dropout and stochastic depth act where they should."""
 
 import properties as check
 import pytest
 import torch
-import torch.nn.functional as F
-from properties import HEADS, HIDDEN, B, D, T, close, same_map
-from torch import nn
+from properties import HEADS, HIDDEN, B, D, T, same_map
 from torch.testing import assert_close
 
 from vitbook.encoder import MLP, DropPath, Encoder, EncoderBlock
@@ -31,44 +29,10 @@ def test_the_block_equals_torchs_pre_norm_layer():
 
 
 @both_precisions
-def test_the_block_is_equations_2_and_3():
-    block, z = check.shake(EncoderBlock(D, HEADS, HIDDEN)), torch.randn(B, T, D)
-    z_prime = block.attn(check.layer_norm(z, block.norm1)) + z
-    close(block(z), block.mlp(check.layer_norm(z_prime, block.norm2)) + z_prime)
-
-
-@both_precisions
 def test_the_encoder_is_its_blocks_one_after_the_other():
     encoder, x = check.build(Encoder), torch.randn(B, T, D)
     first, second, third = encoder.blocks
     same_map(encoder, lambda x: third(second(first(x))), x)
-
-
-@both_precisions
-def test_the_mlp_is_two_linear_maps_with_an_exact_gelu_between():
-    mlp = check.shake(MLP(D, HIDDEN))
-    pairs = [(parameter, parameter) for parameter in mlp.parameters()]
-
-    def by_hand(x):
-        hidden = F.linear(x, mlp.fc1.weight, mlp.fc1.bias)
-        hidden = hidden * (1 + torch.erf(hidden / 2**0.5)) / 2
-        return F.linear(hidden, mlp.fc2.weight, mlp.fc2.bias)
-
-    same_map(mlp, by_hand, torch.randn(B, T, D), weights=pairs)
-
-
-def test_the_two_gelus_differ_by_what_the_text_says():
-    x = torch.linspace(-8, 8, 160_001, dtype=torch.float64)
-    gap = (F.gelu(x) - F.gelu(x, approximate="tanh")).abs()
-    assert gap.max().item() == pytest.approx(4.73e-4, abs=1e-6)
-    assert abs(x[gap.argmax()].item()) == pytest.approx(2.70, abs=0.01)
-
-
-@pytest.mark.parametrize("dim", [12, 192, 768])
-def test_a_block_has_12_d_squared_plus_13_d_parameters(dim):
-    with torch.device("meta"):
-        block = EncoderBlock(dim, HEADS, 4 * dim)
-    assert sum(p.numel() for p in block.parameters()) == 12 * dim**2 + 13 * dim
 
 
 @pytest.mark.parametrize("name", ["dropout", "attention_dropout"])
@@ -87,28 +51,12 @@ def test_the_mlp_drops_after_each_of_its_maps():
     assert dropped == [HIDDEN, D]
 
 
-def test_layer_norm_divides_by_the_biased_variance():
-    norm, x = check.shake(nn.LayerNorm(D, eps=1e-6)), torch.randn(B, T, D)
-    close(norm(x), check.layer_norm(x, norm))
-
-
-# Stochastic depth
-
-
 def test_a_image_keeps_its_whole_branch_or_nothing():
     torch.manual_seed(0)
     kept = DropPath(0.25).train()(torch.ones(4000, T, D))
     assert_close(kept.unique(), torch.tensor([0, 1 / 0.75]))
     assert (kept == kept[:, :1, :1]).all(), "one draw for each image"
     assert kept.mean().item() == pytest.approx(1, abs=0.03)
-
-
-def test_evaluation_and_probability_zero_change_nothing_and_draw_nothing():
-    x = torch.randn(B, T, D)
-    for path in (DropPath(0.9).eval(), DropPath(0.0).train()):
-        before = torch.get_rng_state()
-        assert path(x) is x
-        assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_block_drops_either_branch_by_itself():

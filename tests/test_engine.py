@@ -38,7 +38,7 @@ if os.name == "posix":
 PLAIN = TrainConfig(epochs=2, batch_size=16, label_smoothing=0.0, affine=0.0)
 # every source of random numbers at once
 RICH = replace(PLAIN, epochs=3, affine=1.0, crop=1, flip=True, mixup=0.3, cutmix=1.0, ema=0.9, label_smoothing=0.1)
-RICH = replace(RICH, randaugment_ops=2, erasing=0.5)
+RICH = replace(RICH, randaugment_ops=2, erasing=0.5, optimizer="muon")
 
 
 @dataclass
@@ -126,6 +126,7 @@ def test_it_learns():
 CHANGES = dict(
     epochs=3,
     batch_size=8,
+    optimizer="muon",
     learning_rate=1e-3,
     warmup=0.5,
     weight_decay=0.0,
@@ -155,7 +156,13 @@ def test_every_setting_of_the_recipe_changes_the_weights(monkeypatch):
         assert not same_weights(base, other), name
     strong, weak = (replace(PLAIN, randaugment_ops=1, randaugment_magnitude=value) for value in (9.0, 1.0))
     assert not same_weights(trained(strong, validation=False), trained(weak, validation=False))
+    fast, slow = (replace(PLAIN, optimizer="muon", muon_learning_rate=value) for value in (6e-3, 6e-2))
+    assert not same_weights(trained(fast, validation=False), trained(slow, validation=False))
+    for changes in (dict(teacher_weight=0.2), dict(teacher_temperature=3.0)):
+        config, teacher = replace(PLAIN, **changes), some_model(depth=1)
+        assert not same_weights(trained(config, teacher=teacher), trained(PLAIN, teacher=teacher)), changes
     elsewhere = {"randaugment_magnitude", "full_patches", "accumulate", "compile", "patience", "checkpoint_steps"}
+    elsewhere |= {"muon_learning_rate", "teacher_weight", "teacher_temperature"}
     assert set(CHANGES) | elsewhere == {field.name for field in fields(TrainConfig)}
 
 

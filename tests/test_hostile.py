@@ -9,8 +9,6 @@ import os
 import random
 import subprocess
 import sys
-import warnings
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -18,9 +16,7 @@ import torch
 from safetensors.torch import save
 
 from vitbook.cli import main
-from vitbook.runs import Run, open_weights, read_run
-
-MANY = pytest.mark.parametrize("number", [40, pytest.param(3000, marks=pytest.mark.slow)])
+from vitbook.runs import open_weights
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +26,6 @@ def trained(tmp_path_factory) -> Path:
     assert main(["train", "--folder", str(folder), *small]) == 0
     return folder
 
-
-# Nothing takes more memory than it should
 
 SHAPE = dict(image_size=[8, 8], patch_size=4, channels=1, num_classes=10, dim=12, depth=1, num_heads=3, mlp_dim=20)
 BOMBS = {
@@ -76,106 +70,38 @@ def test_a_bomb_is_refused_by_name_and_does_not_burst(tmp_path):
         assert error == "ValueError" and name in message and grew < 60, (name, error, message, grew)
 
 
-# Damage
-
-
-def mutations(content: bytes, number: int, seed: int):
-    """The content cut short, flipped in a bit, with pieces changed, doubled, dropped or put in."""
-    dice = random.Random(seed)
+def mutations(content: bytes, number: int):
+    """The content cut short, with a bit flipped, with a piece dropped, doubled, or put in."""
+    dice = random.Random(2)
     for _ in range(number):
-        changed, at = bytearray(content), dice.randrange(len(content))
-        length = dice.choice((1, 1, 2, 4, 8, 64))
-        kind = dice.randrange(8)
-        if kind == 0:
-            del changed[at:]
-        elif kind <= 2:
-            changed[at] ^= 1 << dice.randrange(8)
-        elif kind == 3:
-            changed[at : at + length] = dice.choice((b"\xff", b"\0", b"\x7f", b"9", b"-")) * length
-        elif kind == 4:
-            changed[at : at + length] = dice.randbytes(length)
-        elif kind == 5:
-            changed[at:at] = changed[at : at + length]
-        elif kind == 6:
-            del changed[at : at + length]
-        else:
-            changed[at:at] = dice.choice((b"[" * 2000, b'{"a":', b'"a":1,', b"null", b"1e999", b"\\ud800", b"\0"))
-        yield bytes(changed)
+        at, length = dice.randrange(len(content)), dice.choice((1, 4, 64))
+        before, piece, behind = content[:at], content[at : at + length], content[at + length :]
+        junk = dice.choice((b"\xff" * length, b"[" * 2000, b'"a":1,', b"null", b"1e999", b"\\ud800", b"\0"))
+        flipped = bytes([content[at] ^ 1 << dice.randrange(8)]) + content[at + 1 :]
+        yield before + dice.choice((b"", flipped, behind, piece + piece + behind, junk + behind))
 
 
-def attempt(opened, path: Path) -> bool:
-    """Whether a file was refused; with a ValueError or an OSError that names it, or not at all."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            opened(path)
-    except (ValueError, OSError) as error:
-        message = f"{error} {getattr(error, 'filename', '')}"
-        assert path.stem in message or str(path.parent) in message, f"{error!r} names no file"
-        return True
-    return False
-
-
-@MANY
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("number", [40, pytest.param(3000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", ["facts", "tensors"])
 def test_a_damaged_checkpoint_is_refused_or_read(tmp_path, trained, part, number):
     """Of the tensors the SHA-256 is put right each time, as somebody would who means harm."""
-    path = tmp_path / "best.json"
+    path, refused = tmp_path / "best.json", 0
     facts = json.loads((trained / "best.json").read_text())
-    tensors = (trained / facts["tensors"]).read_bytes()
-    (tmp_path / facts["tensors"]).write_bytes(tensors)
-    refused = 0
-    if part == "tensors":
-        for changed in mutations(tensors[:2000], number, seed=2):
-            content = changed + tensors[2000:]
-            (tmp_path / facts["tensors"]).write_bytes(content)
-            path.write_text(json.dumps(facts | {"sha256": hashlib.sha256(content).hexdigest()}))
-            refused += attempt(open_weights, path)
-    else:
-        for changed in mutations((trained / "best.json").read_bytes(), number, seed=3):
-            path.write_bytes(changed)
-            refused += attempt(open_weights, path)
+    whole = {"facts": (trained / "best.json").read_bytes(), "tensors": (trained / facts["tensors"]).read_bytes()}
+    for changed in mutations(whole[part][:2000], number):
+        files = whole | {part: changed + whole[part][2000:]}
+        if part == "tensors":
+            files["facts"] = json.dumps(facts | {"sha256": hashlib.sha256(files[part]).hexdigest()}).encode()
+        path.write_bytes(files["facts"])
+        (tmp_path / facts["tensors"]).write_bytes(files["tensors"])
+        try:
+            open_weights(path)
+        except (ValueError, OSError) as error:
+            refused += 1
+            message = f"{error} {getattr(error, 'filename', '')}"
+            assert path.stem in message or str(tmp_path) in message, f"{error!r} names no file"
     assert refused > number / 4
-
-
-@MANY
-def test_a_damaged_run_is_refused_or_read(tmp_path, trained, number):
-    path = tmp_path / "run.json"
-    for changed in mutations((trained / "run.json").read_bytes(), number, seed=4):
-        path.write_bytes(changed)
-        attempt(read_run, path)
-
-
-# Wrong types
-
-
-WRONG = [None, True, 0, -1, 2.5, 1e400, -1e400, float("nan"), 10**30, "x", "", "\0", [], {}, [1], ["8", 8], [[8], 8]]
-
-
-def kind(value) -> type:
-    return float if type(value) is int else type(value)
-
-
-@pytest.mark.parametrize("part", ["", "train", "vit"])
-def test_every_setting_of_a_wrong_type_is_refused_by_name(tmp_path, part):
-    path = tmp_path / "run.json"
-    whole = json.loads(json.dumps(asdict(Run()), default=str))
-    for name in list(whole[part] if part else whole):
-        refused = 0
-        for value in WRONG:
-            document = json.loads(json.dumps(whole))
-            (document[part] if part else document)[name] = value
-            path.write_text(json.dumps(document))
-            try:
-                run = read_run(path)
-            except ValueError as error:
-                refused += 1
-                assert str(path) in str(error) and (name in str(error) or name.replace("_", " ") in str(error))
-            else:
-                read = json.loads(json.dumps(asdict(run), default=str))
-                read, default = ((run[part] if part else run)[name] for run in (read, whole))
-                assert kind(read) == kind(default) or (default is None and isinstance(read, str))
-        assert refused >= 8, f"{name} takes nearly anything"
 
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '{"train": 3, "vit": {}}', "{", "\x00"])

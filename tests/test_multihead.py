@@ -8,7 +8,6 @@ import torch
 from properties import HEADS, B, D, T, close, same_map
 from torch import nn
 
-from vitbook.mistakes import HeadsNotSplit
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention, merge_heads, split_heads
 
 both_precisions = pytest.mark.usefixtures("precision")
@@ -71,34 +70,6 @@ def test_the_constructions_agree_in_outputs_and_gradients(twin, qkv_bias, mask):
         parameter.data = source.grad
     for expected, parameter in zip(twin.from_fused(gradients).parameters(), other.parameters(), strict=True):
         close(parameter.grad, expected)
-
-
-@pytest.mark.parametrize("cls", [MultiHeadSelfAttention, *TWINS])
-@pytest.mark.parametrize("qkv_bias", [True, False])
-def test_each_construction_has_the_same_number_of_parameters(cls, qkv_bias):
-    assert sum(p.numel() for p in cls(D, HEADS, qkv_bias=qkv_bias).parameters()) == 4 * D * D + D + 3 * D * qkv_bias
-
-
-def test_the_number_of_heads_changes_more_than_the_scale():
-    x, outputs = torch.randn(B, T, D), []
-    for num_heads in (1, 2, 3):
-        module = MultiHeadSelfAttention(D, num_heads)
-        torch.manual_seed(1)
-        check.shake(module)
-        with torch.no_grad():
-            module.qkv.weight[: 2 * D] *= (D / num_heads) ** 0.25  # the scale undone
-            module.qkv.bias[: 2 * D] *= (D / num_heads) ** 0.25
-        outputs.append(module(x))
-    assert check.differ(outputs[0], outputs[1]) and check.differ(outputs[1], outputs[2])
-
-
-def test_heads_that_are_not_split_are_told_by_their_weights_and_not_by_their_number():
-    unsplit, x = check.shake(HeadsNotSplit(D, HEADS)), torch.randn(B, T, D)
-    fewer = copy.deepcopy(unsplit)
-    fewer.num_heads = 1
-    assert check.differ(unsplit(x), fewer(x))  # by the scale alone
-    for module, told in ((msa(), False), (unsplit, True)):
-        assert (module.attend(x)[1].shape != (B, HEADS, T, T)) == told
 
 
 def test_heads_split_into_neighbouring_numbers_and_merge_again():

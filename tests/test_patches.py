@@ -3,10 +3,10 @@
 import properties as check
 import pytest
 import torch
-from properties import HEIGHT, WIDTH, B, C, D, N, P, close, images, same_map
+from properties import B, C, D, P, images, same_map
 from torch import nn
 
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, patchify, stem_stride, unpatchify
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, patchify, stem_stride, unpatchify
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -30,25 +30,6 @@ def test_property(test, implementation):
     test(implementation)
 
 
-def test_patchify_undoes_unpatchify():
-    patches = torch.randn(B, N, C * P * P)
-    assert torch.equal(patchify(unpatchify(patches, P, (HEIGHT, WIDTH)), P), patches)
-
-
-def test_a_patch_size_of_one_makes_every_pixel_a_patch():
-    x = images()
-    assert torch.equal(patchify(x, 1), x.flatten(2).mT)
-
-
-def test_integers_stay_integers():
-    x = torch.randint(256, (B, C, HEIGHT, WIDTH), dtype=torch.uint8)
-    assert patchify(x, P).dtype == unpatchify(patchify(x, P), P, (HEIGHT, WIDTH)).dtype == torch.uint8
-
-
-def test_the_grid_is_rows_by_columns():
-    assert grid_size((HEIGHT, WIDTH), P) == check.GRID
-
-
 @both_precisions
 def test_each_token_depends_on_its_own_patch_alone():
     embedding, x = PatchEmbedding(P, C, D), images()
@@ -68,14 +49,6 @@ def test_the_hybrid_cuts_its_patches_from_the_stems_map():
     weights = list(zip(embedding.stem.parameters(), embedding.stem.parameters(), strict=True))
     same_map(embedding, lambda x: linear(patchify(embedding.stem(x), 2)), images(), weights=weights)
     assert embedding.patch_size == P
-
-
-def test_with_patch_size_1_each_place_of_the_map_is_a_token():
-    embedding, x = hybrid(patch_size=1).eval(), images()
-    tokens = embedding(x)
-    assert tokens.shape == (B, HEIGHT // 2 * WIDTH // 2, D)
-    place = embedding.stem(x)[:, :, 1, 4]
-    close(tokens[:, 1 * WIDTH // 2 + 4], embedding.patch_embed.proj(place[..., None, None]).flatten(1))
 
 
 @pytest.mark.parametrize(

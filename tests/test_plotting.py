@@ -54,17 +54,6 @@ def test_a_matrix_is_shown_as_cells_with_its_numbers():
     assert (ax.get_title(), ax.get_ylabel(), ax.get_xlabel()) == ("weights", "query", "key")
 
 
-def test_numbers_can_be_read_on_their_cells():
-    ax = plotting.show_matrix(torch.linspace(0, 1, 11)[None])
-    image = ax.images[0]
-    for text, value in zip(ax.texts, torch.linspace(0, 1, 11).tolist(), strict=True):
-        cell, ink = (
-            np.dot(matplotlib.colors.to_rgb(colour), [0.2126, 0.7152, 0.0722])
-            for colour in (image.cmap(image.norm(value)), text.get_color())
-        )
-        assert abs(cell - ink) > 0.3
-
-
 @pytest.mark.parametrize("image", [IMAGE, IMAGE[1:2]], ids=["color", "gray"])
 def test_an_image_is_shown_pixel_by_pixel(image):
     bytes_ax = plotting.show_picture(image, title="bytes")
@@ -87,35 +76,6 @@ def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named(
     assert (frame.get_xy(), frame.get_width(), frame.get_height()) == ((3.5, 3.5), 4, 4)
 
 
-@pytest.mark.parametrize(("count", "query"), [(1, None), (3, 4), (6, 0)])
-def test_an_explanation_is_image_rollout_and_heads_on_scales_of_their_own(count, query):
-    rolled, heads = torch.rand(2, 3), torch.rand(count, 2, 3) / 2
-    figure = plotting.draw_explanation(IMAGE, rolled, heads, [f"head {i}" for i in range(count)], query=query)
-    figure.canvas.draw()
-    bars = [ax for ax in figure.axes if ax.get_label() == "<colorbar>"]
-    image, above, *below = (ax for ax in figure.axes if ax not in bars)
-    assert torch.equal(shown(image), IMAGE.permute(1, 2, 0)) and torch.equal(shown(above), rolled)
-    place = {None: "class token", 4: "row 1, column 1", 0: "row 0, column 0"}[query]
-    assert image.get_title() == f"query: {place}"
-    assert [frame.get_xy() for frame in image.patches] == {None: [], 4: [(3.5, 3.5)], 0: [(-0.5, -0.5)]}[query]
-    for ax, values in zip(below, heads, strict=True):
-        assert torch.equal(shown(ax), values)
-        assert ax.images[0].get_clim() == (0, pytest.approx(heads.max().item()))
-    assert above.images[0].get_clim() == (0, pytest.approx(rolled.max().item()))
-    assert [ax.get_title() for ax in below] == [f"head {i}" for i in range(count)]
-    assert [bar.get_ylabel() for bar in bars] == ["share", "weight"]
-    assert not plt.get_fignums(), "it is no figure of pyplot's, which would have to be closed"
-
-
-def test_curves_are_the_numbers_told_apart_by_color_and_line():
-    ax = plotting.show_curves({"train": [3.0, 2.0, 1.0], "test": [4.0, 3.0, 2.5]}, xlabel="epoch", ylabel="loss")
-    drawn(ax)
-    assert [line.get_ydata().tolist() for line in ax.lines] == [[3.0, 2.0, 1.0], [4.0, 3.0, 2.5]]
-    assert len({line.get_color() for line in ax.lines}) == len({line.get_linestyle() for line in ax.lines}) == 2
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["train", "test"]
-    assert plotting.show_curves({"alone": [1, 2]}, xlabel="x", ylabel="y").get_legend() is None
-
-
 def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
     ax = plotting.show_spread(
         {"a": [[1.0, 2.0, 6.0], [4.0]], "b": [[5.0, 7.0], [8.0]]}, x=[1, 10], xlabel="", ylabel=""
@@ -126,16 +86,6 @@ def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
     assert [segment[:, 1].tolist() for segment in first_bars.get_segments()] == [[1.0, 6.0], [4.0, 4.0]]
     assert [segment[:, 1].tolist() for segment in second_bars.get_segments()] == [[5.0, 7.0], [8.0, 8.0]]
     assert first.get_linestyle() != second.get_linestyle() and first.get_marker() != second.get_marker()
-
-
-def test_the_confusion_matrix_shows_counts_colored_by_their_share_of_the_row():
-    ax = plotting.show_confusion(COUNTS, ["cat", "dog", "owl"])
-    drawn(ax)
-    torch.testing.assert_close(shown(ax), COUNTS / COUNTS.sum(dim=1, keepdim=True))
-    assert texts(ax) == ["5", "1", "7", "2", "3", "4"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["cat", "dog", "owl"]
-    assert (ax.get_ylabel(), ax.get_xlabel()) == ("true class", "predicted class")
-    drawn(plotting.show_confusion(torch.zeros(2, 2, dtype=torch.int64), "ab"))
 
 
 def test_a_mosaic_lays_each_map_where_it_belongs():
@@ -154,36 +104,6 @@ def test_a_mosaic_lays_each_map_where_it_belongs():
     assert (ax.get_ylabel(), ax.get_xlabel()) == ("head", "block")
     (bar,) = (other for other in ax.figure.axes if other is not ax)
     assert bar.get_ylabel() == "weight"
-
-
-def test_every_image_has_its_own_map_beside_it():
-    images, maps = [IMAGE, IMAGE.flip(1), 255 - IMAGE], torch.rand(3, 2, 3)
-    axes = plotting.show_beside(images, maps, ["a", "b"], columns=2, scale="weight")
-    drawn(axes)
-    assert len(axes) == 6
-    for i, (image, values) in enumerate(zip(images, maps, strict=True)):
-        left, right = axes[2 * i : 2 * i + 2]
-        assert torch.equal(shown(left), image.permute(1, 2, 0)) and torch.equal(shown(right), values)
-        assert left.get_position().x1 <= right.get_position().x0
-        assert left.get_position().y0 == pytest.approx(right.get_position().y0, abs=0.05)
-    assert [ax.get_title(loc="left") for ax in axes] == ["a", "", "b", "", "", ""]
-    assert len({round(ax.get_position().y0, 3) for ax in axes[::2]}) == 2
-    (bar,) = (ax for ax in axes[0].figure.axes if ax not in axes)
-    assert bar.get_xlabel() == "weight"
-
-
-def test_each_head_is_a_point_over_its_block():
-    ours, theirs = torch.rand(4, 3), torch.rand(2, 5)
-    ax = plotting.show_heads({"ours": ours, "theirs": theirs}, ylabel="distance (px)", lines={"uniform": 0.5})
-    drawn(ax)
-    for points, heads in zip(ax.collections, (ours, theirs), strict=True):
-        places = torch.as_tensor(np.asarray(points.get_offsets()))
-        torch.testing.assert_close(places[:, 1].float(), heads.flatten())
-        blocks = torch.arange(len(heads)).repeat_interleave(heads.shape[1])
-        assert torch.equal(places[:, 0].round().long(), blocks)
-    assert ax.lines[0].get_ydata() == [0.5, 0.5]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["ours", "theirs", "uniform"]
-    assert len({points.get_paths()[0].vertices.shape for points in ax.collections}) == 2, "told apart in gray too"
 
 
 TABLE = {  # every argument, and another value of it
@@ -231,19 +151,3 @@ def test_every_argument_changes_the_figure(function):
     for name, value in changes.items():
         after = drawn(function(**base | {name: value}))
         assert before.shape != after.shape or (before != after).any(), f"{name} has no effect"
-
-
-def test_what_is_given_is_drawn_into():
-    _, ax = plt.subplots()
-    assert plotting.show_picture(IMAGE, ax) is ax is plotting.show_curves({"a": [1, 2]}, ax)
-    assert len(plt.get_fignums()) == 1
-
-
-def test_patches_that_do_not_tile_the_image_are_refused():
-    with pytest.raises(ValueError, match="8×12 is not divisible by patch size 5"):
-        plotting.show_patch_grid(IMAGE, 5)
-
-
-def test_the_first_editions_spelling_of_the_colors_still_works():
-    assert plotting.COLOURS is plotting.COLORS
-    assert plotting.show_matrix(MATRIX, colours="gray").images[0].get_cmap().name == "gray"

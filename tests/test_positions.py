@@ -26,12 +26,6 @@ def test_resizing_equals_scipys_zoom():
     check.resizing_equals_zoom(resize_positions)
 
 
-def test_positions_depend_on_the_distance_alone():
-    table = sincos_positions(20, D).double()
-    products = table @ table.T
-    torch.testing.assert_close(products[1:, 1:], products[:-1, :-1], rtol=0, atol=1e-5)
-
-
 @both_precisions
 def test_learned_tables_of_rows_and_columns_meet_in_each_patch():
     module = check.shake(embedding(positions="learned_2d")).positions
@@ -51,63 +45,34 @@ def test_sincos_in_two_dimensions_is_the_row_beside_the_column():
         close(table[n], torch.cat([rows[n // GRID[1]], columns[n % GRID[1]]]))
     close(module(), torch.cat([torch.zeros(1, D), table]).unsqueeze(0))
     assert not list(module.parameters())
+    module.resize((3, 5))
+    close(module()[0, 1:], sincos_positions_2d((3, 5), D))
 
 
-class TestResizing:
-    @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-    def test_the_same_grid_gives_the_same_numbers(self, mode):
-        table = torch.randn(1, 1 + N, D)
-        resized = resize_positions(table, GRID, GRID, mode=mode)
-        assert torch.equal(resized, table) and resized is not table
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_resized_embedding_takes_the_new_pictures_and_refuses_the_old(positions):
+    module = embedding(positions=positions)
+    module.resize((12, 20))
+    assert module(torch.randn(B, C, 12, 20)).shape == (B, 16, D)
+    with pytest.raises(ValueError, match="must be 12×20.*got 8×12"):
+        module(images())
+    parameters = {name: p for name, p in module.named_parameters() if "positions" in name}
+    assert all(p.requires_grad and p.is_leaf for p in parameters.values())
 
-    @both_precisions
-    @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-    @pytest.mark.parametrize("grid", [(4, 7), (1, 2), (5, 3)])
-    def test_a_constant_stays_constant_and_the_class_row_untouched(self, mode, grid):
-        constant, class_row = torch.randn(1, 1, D), torch.randn(1, 1, D)
-        table = torch.cat([class_row, constant.expand(1, N, D)], dim=1)
-        resized = resize_positions(table, GRID, grid, mode=mode)
-        assert torch.equal(resized[:, :1], class_row)
-        close(resized[:, 1:], constant.expand(1, grid[0] * grid[1], D))
 
-    def test_a_slope_down_the_rows_stays_one(self):
-        rows = torch.arange(4.0)[:, None].expand(4, 3).reshape(1, 12, 1)
-        resized = resize_positions(rows, (4, 3), (7, 5), 0, mode="bilinear", align_corners=True, antialias=False)
-        close(resized.view(7, 5), torch.linspace(0, 3, 7)[:, None].expand(7, 5))
+@pytest.mark.parametrize("positions", ["learned", "learned_2d"])
+def test_frozen_positions_stay_frozen(positions):
+    module = embedding(positions=positions).requires_grad_(False)
+    module.resize((12, 20))
+    assert not any(p.requires_grad for p in module.parameters())
 
-    @pytest.mark.parametrize("positions", POSITIONS)
-    def test_a_resized_embedding_takes_the_new_pictures_and_refuses_the_old(self, positions):
-        module = embedding(positions=positions)
-        module.resize((12, 20))
-        assert module(torch.randn(B, C, 12, 20)).shape == (B, 16, D)
-        with pytest.raises(ValueError, match="must be 12×20.*got 8×12"):
-            module(images())
-        parameters = {name: p for name, p in module.named_parameters() if "positions" in name}
-        assert all(p.requires_grad and p.is_leaf for p in parameters.values())
 
-    @pytest.mark.parametrize("positions", ["learned", "learned_2d"])
-    def test_frozen_positions_stay_frozen(self, positions):
-        module = embedding(positions=positions).requires_grad_(False)
-        module.resize((12, 20))
-        assert not any(p.requires_grad for p in module.parameters())
-
-    def test_learned_positions_are_resized_as_the_function_does(self):
-        module = embedding()
-        before = module.positions.pos_embed.detach().clone()
-        module.resize((12, 20))
-        close(module.positions.pos_embed.detach(), resize_positions(before, GRID, (3, 5)))
-
-    def test_fixed_positions_are_computed_anew(self):
-        module = embedding(positions="sincos_2d")
-        module.resize((12, 20))
-        close(module.positions()[0, 1:], sincos_positions_2d((3, 5), D))
-
-    def test_each_table_of_two_is_resized_by_itself(self):
-        module = embedding(positions="learned_2d")
-        rows, columns = module.positions.rows.detach().clone(), module.positions.columns.detach().clone()
-        module.resize((HEIGHT, 24))
-        assert torch.equal(module.positions.rows, rows)
-        left, middle, right = columns[0]  # the centres of 6 columns lie a quarter before and behind those of 3
-        between = [left, 0.75 * left + 0.25 * middle, 0.25 * left + 0.75 * middle]
-        between += [0.75 * middle + 0.25 * right, 0.25 * middle + 0.75 * right, right]
-        close(module.positions.columns[0].detach(), torch.stack(between))
+def test_each_table_of_two_is_resized_by_itself():
+    module = embedding(positions="learned_2d")
+    rows, columns = module.positions.rows.detach().clone(), module.positions.columns.detach().clone()
+    module.resize((HEIGHT, 24))
+    assert torch.equal(module.positions.rows, rows)
+    left, middle, right = columns[0]  # the centres of 6 columns lie a quarter before and behind those of 3
+    between = [left, 0.75 * left + 0.25 * middle, 0.25 * left + 0.75 * middle]
+    between += [0.75 * middle + 0.25 * right, 0.25 * middle + 0.75 * right, right]
+    close(module.positions.columns[0].detach(), torch.stack(between))

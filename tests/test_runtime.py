@@ -1,7 +1,6 @@
 """The same seed gives the same random numbers, in Python, NumPy and torch."""
 
 import random
-import timeit
 
 import numpy as np
 import pytest
@@ -39,8 +38,6 @@ def test_the_device_is_a_gpu_where_there_is_one():
     [
         ({"avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
         ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, True),
-        ({"architecture": "aarch64", "neon": True, "bf16": True}, True),
         ({"architecture": "aarch64", "neon": True, "bf16": False}, False),
         ({}, True),  # torch cannot say
     ],
@@ -55,20 +52,6 @@ def test_a_gpu_has_bfloat16_from_ampere_on(capability, has, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     assert has_bfloat16(torch.device("cuda")) is has
-
-
-def test_a_gpu_that_is_not_there_has_no_bfloat16(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not has_bfloat16(torch.device("cuda"))
-
-
-def test_a_cpu_without_bfloat16_imitates_it_slowly():
-    """What the list of instructions rests on, on the CPU that runs this."""
-    if has_bfloat16(torch.device("cpu")):
-        pytest.skip("this CPU has bfloat16")
-    a = torch.randn(256, 256)
-    seconds = {x.dtype: min(timeit.repeat(lambda x=x: x @ x, number=1, repeat=5)) for x in (a, a.bfloat16())}
-    assert seconds[torch.bfloat16] > 2 * seconds[torch.float32]
 
 
 def test_a_measured_number_is_shown_with_its_bounds():

@@ -20,21 +20,9 @@ def test_the_head_is_the_equation(bias, mask):
         close(got, expected)
 
 
-def test_the_shapes_are_those_of_the_docstring():
-    output, weights = SelfAttention(D, 4)(torch.randn(B, T, D))
-    assert (output.shape, weights.shape) == ((B, T, 4), (B, T, T))
-    assert SelfAttention(D)(torch.randn(B, T, D))[0].shape == (B, T, D)
-
-
 def test_permuted_tokens_give_permuted_outputs_and_weights():
     head, x, order = check.shake(SelfAttention(D, 4)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
     output, weights = head(x)
     permuted_output, permuted_weights = head(x[:, order])
     close(permuted_output, output[:, order])
     close(permuted_weights, weights[:, order][:, :, order])
-
-
-def test_examples_do_not_mix():
-    head, x = check.shake(SelfAttention(D, 4)), torch.randn(B, T, D)
-    for together, alone in zip(head(x), head(x[1:]), strict=True):
-        close(together[1:], alone)

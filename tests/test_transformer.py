@@ -1,18 +1,16 @@
-"""The Transformer of 2017 agrees with torch's layers, hides what it must, and learns."""
+"""The Transformer of 2017 agrees with torch's layers and hides what it must."""
 
 import math
 
 import properties as check
 import pytest
 import torch
-import torch.nn.functional as F
 from properties import HEADS, HIDDEN, B, D, S, T, close, same_map
 from torch import nn
 
 from vitbook.transformer import (
     DecoderLayer,
     EncoderLayer,
-    FeedForward,
     MultiHeadCrossAttention,
     Transformer,
     causal_mask,
@@ -22,6 +20,7 @@ from vitbook.transformer import (
 
 both_precisions = pytest.mark.usefixtures("precision")
 WORDS = torch.tensor([[True] * S, [True] * 4 + [False] * 3])  # (B, S): the second source has 4 words
+KINDS = ("weight", "bias")
 TORCH = dict(dropout=0.0, batch_first=True, norm_first=False)
 
 
@@ -43,15 +42,19 @@ def test_property(test, implementation):
     test(implementation)
 
 
-def same_weights(pairs) -> list[tuple[nn.Parameter, nn.Parameter]]:
-    """Copy ours into theirs, part by part, and return the pairs of parameters."""
-    parameters = []
-    for ours, theirs, prefix in pairs:
-        parameters += [(getattr(ours, kind), getattr(theirs, prefix + kind)) for kind in ("weight", "bias")]
+def copied(ours: nn.Module, theirs: nn.Module, norms: int) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """Pairs of parameters of a layer of ours and of torch's, ours copied into theirs."""
+    parts = [
+        (check.shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
+        (ours.attn.proj, theirs.self_attn.out_proj, ""),
+    ]
+    parts += [(ours.mlp[0], theirs.linear1, ""), (ours.mlp[2], theirs.linear2, "")]
+    parts += [(getattr(ours, f"norm{i + 1}"), getattr(theirs, f"norm{i + 1}"), "") for i in range(norms)]
+    pairs = [(getattr(one, kind), getattr(other, prefix + kind)) for one, other, prefix in parts for kind in KINDS]
     with torch.no_grad():
-        for ours, theirs in parameters:
-            theirs.copy_(ours)
-    return parameters
+        for one, other in pairs:
+            other.copy_(one)
+    return pairs
 
 
 def copy_cross_attention(ours: MultiHeadCrossAttention, theirs: nn.MultiheadAttention) -> None:
@@ -67,16 +70,7 @@ def copy_cross_attention(ours: MultiHeadCrossAttention, theirs: nn.MultiheadAtte
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 def test_the_encoder_layer_equals_torchs(masked, scale):
     ours, theirs = check.build(EncoderLayer), nn.TransformerEncoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH)
-    pairs = same_weights(
-        [
-            (check.shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
-            (ours.attn.proj, theirs.self_attn.out_proj, ""),
-            (ours.norm1, theirs.norm1, ""),
-            (ours.mlp[0], theirs.linear1, ""),
-            (ours.mlp[2], theirs.linear2, ""),
-            (ours.norm2, theirs.norm2, ""),
-        ]
-    )
+    pairs = copied(ours, theirs, norms=2)
     same_map(
         lambda x: ours(x, WORDS[:, None, None] if masked else None),
         lambda x: theirs(x, src_key_padding_mask=~WORDS if masked else None),
@@ -89,17 +83,7 @@ def test_the_encoder_layer_equals_torchs(masked, scale):
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked memory", "masked memory"])
 def test_the_decoder_layer_equals_torchs(masked):
     ours, theirs = check.build(DecoderLayer), nn.TransformerDecoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH)
-    pairs = same_weights(
-        [
-            (check.shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
-            (ours.attn.proj, theirs.self_attn.out_proj, ""),
-            (ours.norm1, theirs.norm1, ""),
-            (ours.norm2, theirs.norm2, ""),
-            (ours.mlp[0], theirs.linear1, ""),
-            (ours.mlp[2], theirs.linear2, ""),
-            (ours.norm3, theirs.norm3, ""),
-        ]
-    )
+    pairs = copied(ours, theirs, norms=3)
     copy_cross_attention(ours.cross, theirs.multihead_attn)
     same_map(
         lambda x, memory: ours(x, memory, causal_mask(T), WORDS[:, None, None] if masked else None),
@@ -128,13 +112,6 @@ def test_cross_attention_equals_torchs_and_gives_its_weights():
 
 
 @both_precisions
-def test_the_feed_forward_is_the_equation():
-    ours, x = check.shake(FeedForward(D, HIDDEN)), torch.randn(B, T, D)
-    first, _, second = ours
-    close(ours(x), (x @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias)
-
-
-@both_precisions
 def test_words_enter_as_root_d_times_embedding_plus_position():
     model, tokens = Transformer(11, D, 1, HEADS, HIDDEN), torch.randint(11, (B, T))
     got = model.embed(tokens, model.source_embedding)
@@ -151,23 +128,9 @@ def test_writing_is_the_most_probable_next_word_again_and_again():
     assert torch.equal(model.write(source, start=5, length=6), written[:, 1:])
 
 
-@both_precisions
-def test_a_source_of_nothing_but_padding_gives_numbers():
-    model, source, target = check.transformer_and_words(Transformer)
-    source[1] = 0
-    assert model(source, target).isfinite().all()
-
-
 def test_examples_do_not_mix():
     model, source, target = check.transformer_and_words(Transformer)
     close(model(source, target)[1:], model(source[1:], target[1:]))
-
-
-def test_scores_are_the_same_in_every_evaluation_with_dropout_configured():
-    model, source, target = Transformer(11, D, 2, HEADS, HIDDEN, dropout=0.3), *torch.randint(11, (2, B, T))
-    assert check.differ(model(source, target), model(source, target))
-    model.eval()
-    assert torch.equal(model(source, target), model(source, target))
 
 
 def test_dropout_is_on_both_embeddings_and_on_the_output_of_every_sublayer():
@@ -178,18 +141,3 @@ def test_dropout_is_on_both_embeddings_and_on_the_output_of_every_sublayer():
             module.register_forward_hook(lambda module, inputs, output: rates.append(module.p))
     model(source, target)
     assert rates.count(0.25) == 2 + 2 * 2 + 2 * 3  # embeddings, two layers of two sublayers, two of three
-
-
-def test_one_batch_of_reversed_words_is_learned_below_a_hundredth():
-    source = torch.randint(2, 11, (8, 6))
-    target = source.flip(1)
-    shifted = F.pad(target[:, :-1], (1, 0), value=1)
-    model = Transformer(11, 24, 1, 3, 48)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(150):
-        loss = F.cross_entropy(model(source, shifted).flatten(0, 1), target.flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss < 0.01
-    assert torch.equal(model.eval().write(source, start=1, length=6), target)

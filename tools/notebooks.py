@@ -50,6 +50,7 @@ NOTEBOOK_METADATA = {
 # Chapters that ask Colab for a GPU: one sends the reader to train on CIFAR-10, one fine-tunes a model of that size. The
 # others run in a minute on a CPU with models so small that a GPU is no help, and Colab hands out its GPUs sparingly.
 GPU_CHAPTERS = {"11_engine", "16_fine_tuning"}
+EXTRAS = {"26_export": "export"}  # chapters that need an extra of the package, a table of pyproject.toml
 GPU_METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4"}}
 KEPT_METADATA = ("accelerator", "colab", "vitbook")  # the first two are Colab's, the third holds the record
 
@@ -97,14 +98,17 @@ def badge_source(name: str) -> str:
     return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab_url(name)})"
 
 
-def install_source() -> str:
-    """The third cell of every chapter: install the package where it is missing."""
+def install_source(name: str) -> str:
+    """The third cell of every chapter: install the package where it is missing, with what the chapter needs of it."""
+    source = f"git+{repository_url()}"
+    if extra := EXTRAS.get(Path(name).stem):
+        source = f'"vitbook[{extra}] @ {source}"'
     return (
         f"{TITLE}Install the book's package where it is missing, as on Colab\n"
         "import importlib.util\n"
         "\n"
         'if importlib.util.find_spec("vitbook") is None:\n'
-        f"    %pip install -q git+{repository_url()}"
+        f"    %pip install -q {source}"
     )
 
 
@@ -124,7 +128,7 @@ def stamp(notebook: NotebookNode, name: str) -> None:
     badge = nbformat.v4.new_markdown_cell(badge_source(name), metadata={"tags": list(GENERATED)})
     # An install cell that has been run keeps its place in the execution counts.
     install = old_code[0] if old_code else nbformat.v4.new_code_cell(metadata={"tags": list(GENERATED)})
-    install.source = install_source()
+    install.source = install_source(name)
     notebook.cells = [badge, cells[0], install, *cells[1:]]
     for key, value in GPU_METADATA.items():
         notebook.metadata.pop(key, None)
@@ -132,28 +136,13 @@ def stamp(notebook: NotebookNode, name: str) -> None:
             notebook.metadata[key] = value
 
 
-def merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
-    """Join consecutive pieces of one stream: how a kernel cuts printed text depends on its timing."""
-    merged: list[NotebookNode] = []
-    for output in outputs:
-        last = merged[-1] if merged else None
-        if last is not None and output.output_type == last.output_type == "stream" and output.name == last.name:
-            last.text += output.text
-        else:
-            merged.append(output)
-    return merged
-
-
 def normalize_output(output: NotebookNode) -> None:
     """Keep of an output's metadata the size of an image alone."""
     if "metadata" in output:
         sizes = {
-            mime: {key: value for key, value in values.items() if key in ("height", "width")}
-            for mime, values in output.metadata.items()
-            if isinstance(values, dict)
+            mime: v for mime, v in output.metadata.items() if isinstance(v, dict) and {"height", "width"} & v.keys()
         }
-        output.metadata = nbformat.from_dict({mime: size for mime, size in sizes.items() if size})
-    output.pop("transient", None)
+        output.metadata = {mime: {key: v[key] for key in ("height", "width") if key in v} for mime, v in sizes.items()}
 
 
 def fold(cell: NotebookNode) -> None:
@@ -183,7 +172,6 @@ def normalize(notebook: NotebookNode) -> None:
         fold(cell)
         cell.pop("attachments", None)
         if cell.cell_type == "code":
-            cell.outputs = merge_streams(cell.outputs)
             for output in cell.outputs:
                 normalize_output(output)
         else:
@@ -302,6 +290,7 @@ def execute(path: Path) -> str | None:
             timeout=CELL_TIMEOUT,
             resources={"metadata": {"path": str(path.resolve().parent)}},
             record_timing=False,
+            coalesce_streams=True,  # how a kernel cuts printed text depends on its timing
         )
         try:
             client.execute(env=kernel_environment(folder))

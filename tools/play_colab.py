@@ -4,7 +4,7 @@
     python3 tools/play_colab.py --here [chapters/01_attention.ipynb …]  inside Colab's own image: in what is there
 
 Each chapter lies alone in an empty folder, in a virtual environment of its own that sees what Colab holds and nothing
-else. Its install cell runs as it stands; only git is told to fetch the repository's address from this working tree. A
+else. Its install cell runs as it stands; git alone is made to fetch the repository's address from this working tree. A
 chapter has come through if no cell failed, its install cell installed the package and does nothing when run again, and
 no package that was there has been replaced, torch and numpy above all (but see MAY_CHANGE). What it prints is not
 compared.
@@ -49,10 +49,10 @@ MAY_CHANGE = {"parso"}
 PACKAGES = """
 import json, sys
 from importlib.metadata import distributions
-found = {}
+versions = {}
 for d in distributions():
-    found.setdefault(d.metadata["Name"].lower().replace("_", "-"), d.version)
-print(json.dumps({"versions": found, "paths": [p for p in sys.path if p.endswith("-packages")]}))
+    versions.setdefault(d.metadata["Name"].lower().replace("_", "-"), d.version)
+print(json.dumps({"versions": versions, "paths": [p for p in sys.path if p.endswith("-packages")]}))
 """
 
 
@@ -138,14 +138,14 @@ def own_environment(base: Path, holds: dict, folder: Path) -> Path:
 def complaints(before: dict[str, str], after: dict[str, str], again: NotebookNode) -> list[str]:
     """What an install cell did that it should not: `again` is that cell, run for the second time."""
     changed = {name: (version, after.get(name)) for name, version in before.items() if after.get(name) != version}
-    found = [f"{name} {a} has become {b}" for name, (a, b) in sorted(changed.items()) if name not in MAY_CHANGE]
+    wrong = [f"{name} {a} has become {b}" for name, (a, b) in sorted(changed.items()) if name not in MAY_CHANGE]
     if "vitbook" in before:
-        found.append("vitbook was there before the install cell ran")
+        wrong.append("vitbook was there before the install cell ran")
     if "vitbook" not in after:
-        found.append("the install cell has not installed vitbook")
+        wrong.append("the install cell has not installed vitbook")
     if again.outputs:
-        found.append(f"run again, the install cell is not silent: {again.outputs}")
-    return found
+        wrong.append(f"run again, the install cell is not silent: {again.outputs}")
+    return wrong
 
 
 def play(path: Path, base: Path, holds: dict, cache: Path) -> tuple[float, list[str]]:
@@ -174,8 +174,8 @@ def play(path: Path, base: Path, holds: dict, cache: Path) -> tuple[float, list[
             client.execute(env=surroundings(folder, cache))
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             return time.monotonic() - start, [str(error)]
-        found = complaints(holds["versions"], packages(python)["versions"], again)
-        return time.monotonic() - start, found
+        wrong = complaints(holds["versions"], packages(python)["versions"], again)
+        return time.monotonic() - start, wrong
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -195,9 +195,9 @@ def main(arguments: list[str] | None = None) -> int:
         failures = 0
         with ThreadPoolExecutor(options.jobs) as pool:
             played = pool.map(partial(play, base=base, holds=holds, cache=cache), options.paths)
-            for path, (seconds, found) in zip(options.paths, played, strict=True):
-                print(f"{path.name}: {seconds:.0f} s" + "".join(f"\n  {line}" for line in found), flush=True)
-                failures += bool(found)
+            for path, (seconds, wrong) in zip(options.paths, played, strict=True):
+                print(f"{path.name}: {seconds:.0f} s" + "".join(f"\n  {line}" for line in wrong), flush=True)
+                failures += bool(wrong)
     return int(failures > 0)
 
 

@@ -245,13 +245,12 @@ def _normalized(weights: Float[Tensor, "*batch Q K"]) -> Float[Tensor, "*batch Q
 def _mean_per_head(values: Float[Tensor, "L B h T"]) -> Float[Tensor, "L h"]:
     """The mean over images and queries. Raises ValueError where there are none."""
     if not values.shape[1] * values.shape[3]:
-        raise ValueError(
-            f"weights must hold at least one image and one query, got {tuple(values.shape)} of (L, B, h, T)"
-        )
+        shape = tuple(values.shape)
+        raise ValueError(f"weights must hold at least one image and one query, got {shape} of (L, B, h, T)")
     return values.mean(dim=(1, 3))
 
 
 def _check_weights(weights: Tensor) -> None:
-    """Raise ValueError unless weights have the shape (L, B, h, T, T), which a mean over a wrong axis would not tell."""
+    """Raise ValueError unless weights have the shape (L, B, h, T, T): a mean over a wrong axis would hide it."""
     if weights.ndim != 5 or weights.shape[-1] != weights.shape[-2] or not weights.shape[2]:
         raise ValueError(f"weights must have shape (L, B, h, T, T) with h ≥ 1, got {tuple(weights.shape)}")

@@ -28,6 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitbook._support.files import alone_in, remove_parts, write_whole
 from vitbook._support.json_config import is_of_type
+from vitbook._support.validation import check_choice
 from vitbook.augment import augmented
 from vitbook.checkpoint import (
     difference,
@@ -38,16 +39,22 @@ from vitbook.checkpoint import (
     state_tensors,
 )
 from vitbook.data import Dataset, Split, normalize
+from vitbook.distillation import soft_distillation_loss
+from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
 ORDER, STEP = 0, 1  # what random numbers are for, so that those of an epoch and of a step do not repeat each other
 
+OPTIMIZERS = ("adamw", "muon")
+
 # The least value of a setting, and what it stays below; of all others, 0 and infinity, or what torch can count to.
 _RANGES = {
     **dict.fromkeys(("epochs", "batch_size", "accumulate"), (1, 2**31)),
     **dict.fromkeys(("warmup", "label_smoothing", "erasing", "patch_dropout", "full_patches", "ema", "betas"), (0, 1)),
+    "teacher_weight": (0, 1),
+    "teacher_temperature": (0.01, math.inf),
     "randaugment_magnitude": (0, 31),  # the scale of its paper ends at 30
     "seed": (0, 2**63),
 }
@@ -62,12 +69,16 @@ class TrainConfig:
 
     epochs: int = 60  # how often every image is shown
     batch_size: int = 64  # images in one step of the optimizer, over all processes
+    optimizer: str = "adamw"  # adamw, or muon for the matrices inside the network and AdamW for all else
     learning_rate: float = 3e-3  # AdamW's, at its peak
+    muon_learning_rate: float = 6e-3  # Muon's, at its peak
     warmup: float = 0.1  # share of the steps in which the learning rate rises; then it falls to 0 along a cosine
-    weight_decay: float = 0.1  # AdamW's, of matrices alone
+    weight_decay: float = 0.1  # of matrices alone
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
     clip_norm: float = 1.0  # longer gradients are shortened to this; 0 leaves them as they are
     label_smoothing: float = 0.1  # share of the target spread evenly over all classes
+    teacher_weight: float = 0.9  # share of the loss that listens to the teacher, where there is one; the rest to labels
+    teacher_temperature: float = 1.0  # by which logits are divided before student and teacher are compared
     randaugment_ops: int = 0  # RandAugment's operations on each image; 0 for none
     randaugment_magnitude: float = 9.0  # how far they go; at 10 as far as the paper's
     affine: float = 1.0  # strength of random turns, moves and zooms: at 1 up to 10°, 8 % and 10 %
@@ -91,6 +102,9 @@ class TrainConfig:
             object.__setattr__(self, "betas", tuple(self.betas))  # JSON has only lists
         for field in fields(self):
             name, kind, value = field.name, field.type, getattr(self, field.name)
+            if kind is str:
+                check_choice(name, value, OPTIMIZERS)
+                continue
             if not is_of_type(kind, value):
                 raise ValueError(f"{name} must be of type {kind if name == 'betas' else kind.__name__}, got {value!r}")
             numbers = value if name == "betas" else (value,)
@@ -108,6 +122,7 @@ def fit(
     folder: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    teacher: nn.Module | None = None,
 ) -> list[dict]:
     """Train a model on `data.train`, on the device where it is. Returns one record an epoch, as in the log.
 
@@ -118,6 +133,8 @@ def fit(
         and TensorBoard's events. Without one, nothing is written.
     resume: whether to go on from the checkpoint "last" in `folder`, if there is one.
     progress: whether to show a bar.
+    teacher: a model of the same images and classes, whose logits the model learns to give, as config.teacher_weight
+        says; see `vitbook.distillation`.
 
     Records: epoch (from 1), step (so far), lr, train_loss (nats an image), train_accuracy (both of the images as they
     were shown), gradient_norm (all three: mean over the epoch's steps), validation_loss, validation_accuracy,
@@ -132,7 +149,7 @@ def fit(
     """
     config = config or TrainConfig()
     with ExitStack() as stack:
-        training = Training(model, data, config, None if folder is None else Path(folder))
+        training = Training(model, data, config, None if folder is None else Path(folder), teacher)
         if training.writes:
             stack.enter_context(alone_in(training.folder))
         training.start(resume)
@@ -177,7 +194,14 @@ def fit(
 class Training:
     """A training run's state, and what each event does to it."""
 
-    def __init__(self, model: nn.Module, data: Dataset, config: TrainConfig, folder: Path | None):
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Dataset,
+        config: TrainConfig,
+        folder: Path | None,
+        teacher: nn.Module | None = None,
+    ):
         model = getattr(model, "_orig_mod", model)  # compiled before, its weights would be saved under other names
         self.model, self.data, self.config, self.folder = model, data, config, folder
         self.rank, self.processes = idist.get_rank(), idist.get_world_size()
@@ -190,9 +214,16 @@ class Training:
         self.device = next(model.parameters()).device
         self.images, self.labels = data.train.images.to(self.device), data.train.labels.to(self.device)
         self.mean, self.std = data.mean.to(self.device), data.std.to(self.device)
-        groups = parameter_groups(model, config.weight_decay)
+        if teacher is not None:
+            teacher = copy.deepcopy(teacher).to(self.device).eval().requires_grad_(False)
+        self.teacher = teacher
+        hidden = hidden_matrices(model) if config.optimizer == "muon" else {}
+        muons, groups = set(hidden.values()), parameter_groups(model, config.weight_decay)
+        for group in groups:
+            group["params"] = [parameter for parameter in group["params"] if parameter not in muons]
         fused = self.device.type in ("cpu", "cuda")
         self.optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
+        self.muon = Muon(hidden, config.muon_learning_rate, config.weight_decay) if hidden else None
         self.ema = copy.deepcopy(model).eval().requires_grad_(False) if config.ema else None
         self.evaluated = model if self.ema is None else self.ema  # the model whose weights count
         self.network = model if self.processes == 1 else DistributedDataParallel(model)
@@ -212,7 +243,13 @@ class Training:
         self.best: dict = {}  # the record of the epoch that was best
         self.best_weights: dict[str, Tensor] = {}
         self.curve = torch.zeros(self.epoch_steps, 3, device=self.device)  # loss, accuracy, length of the gradient
-        self.state = {"model": model, "ema": self.ema, "optimizer": self.optimizer, "curve": self.curve}
+        self.state = {
+            "model": model,
+            "ema": self.ema,
+            "optimizer": self.optimizer,
+            "muon": self.muon,
+            "curve": self.curve,
+        }
         described = getattr(model, "config", None)
         self.identity = {  # what makes this run this one: a resumed one must agree with it
             "config": asdict(config),
@@ -222,6 +259,7 @@ class Training:
             "pictures": {part: fingerprint(getattr(data, part)) for part in ("train", "validation")},
             "mean": data.mean.tolist(),
             "std": data.std.tolist(),
+            "teacher": None if teacher is None else _digest(*teacher.state_dict().values()),
         }
 
     def _check(self) -> None:
@@ -252,8 +290,11 @@ class Training:
     def set_learning_rate(self) -> None:
         """The learning rate of the step to come."""
         warmup = int(self.config.warmup * self.total_steps)
+        share = warmup_cosine(self.step, self.total_steps, warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * warmup_cosine(self.step, self.total_steps, warmup)
+            group["lr"] = self.config.learning_rate * share
+        for group in self.muon.param_groups if self.muon else ():
+            group["lr"] = self.config.muon_learning_rate * share
 
     def take_step(self, engine: Engine, _: None) -> None:
         """Forward, backward, and one step of the optimizer."""
@@ -266,14 +307,17 @@ class Training:
         for some, wanted in zip(images.chunk(config.accumulate), targets.chunk(config.accumulate), strict=True):
             with self.autocast:
                 logits = self.network(some)
-            loss = self.loss(logits, wanted)
+                taught = self.ask_teacher(some)
+            loss = self.loss(logits, wanted, taught)
             (loss / config.accumulate).backward()
             losses.append(loss.detach())
             classes = wanted if wanted.ndim == 1 else wanted.argmax(dim=1)
             accuracies.append((logits.argmax(dim=1) == classes).float().mean())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf)
         self.optimizer.step()
-        self.optimizer.zero_grad()
+        if self.muon:
+            self.muon.step()
+        self.model.zero_grad()
         self.step += 1
         if self.ema is not None:
             decay = min(config.ema, (1 + self.step) / (10 + self.step))  # at first, forget the random start soon
@@ -293,13 +337,28 @@ class Training:
         moments, num_classes = (self.mean, self.std), len(self.data.class_names)
         return augmented(self.images[chosen], self.labels[chosen], self.config, *moments, num_classes)
 
-    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy in nats. (b, K), and labels (b,) or targets (b, K) → ()."""
+    @torch.no_grad()
+    def ask_teacher(self, images: Tensor) -> Tensor | None:
+        """The teacher's logits, (b, K); None without one."""
+        return None if self.teacher is None else self.teacher(images)
+
+    def loss(self, logits: Tensor, targets: Tensor, taught: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy in nats. (b, K), and labels (b,) or targets (b, K) → ().
+
+        With the teacher's logits Z_t (b, K), (1 − λ) CE + λτ² KL(ψ(Z_t/τ) ‖ ψ(Z/τ)), λ the teacher's weight and τ the
+        temperature.
+        """
         expected = (len(targets), len(self.data.class_names))
         if logits.shape != expected:
             words = f"(B, K) = {expected}, K the data's classes"
             raise ValueError(f"model must give logits of shape {words}, got {tuple(logits.shape)}")
-        return F.cross_entropy(logits.float(), targets, label_smoothing=self.config.label_smoothing)
+        from_labels = F.cross_entropy(logits.float(), targets, label_smoothing=self.config.label_smoothing)
+        if taught is None:
+            return from_labels
+        labels = targets if targets.ndim == 1 else targets.argmax(dim=1)  # they do not count where the weight is 1
+        share, temperature = self.config.teacher_weight, self.config.teacher_temperature
+        from_teacher = soft_distillation_loss(logits, labels, taught, temperature, weight=1.0)
+        return (1 - share) * from_labels + share * from_teacher
 
     # After some steps
 
@@ -454,9 +513,14 @@ def fingerprint(split: Split | None) -> str | None:
     """The SHA-256 of some images and their labels; None where there are none."""
     if split is None:
         return None
+    return _digest(split.images, split.labels)
+
+
+def _digest(*tensors: Tensor) -> str:
+    """The SHA-256 of some tensors."""
     digest = hashlib.sha256()
-    for part in (split.images, split.labels):
-        digest.update(part.cpu().contiguous().numpy())
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy())
     return digest.hexdigest()
 
 

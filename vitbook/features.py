@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vitbook._support.moved import moved
 from vitbook.training import Batches, evaluate
 from vitbook.vit import VisionTransformer
 
@@ -82,8 +81,4 @@ def feature_colors(maps: Float[Tensor, "B D rows columns"]) -> Float[Tensor, "B 
     return colors.unflatten(0, (len(maps), *maps.shape[2:])).movedim(-1, 1)
 
 
-__getattr__ = moved(
-    __name__,
-    feature_colours="vitbook.features.feature_colors",
-    neighbour_votes="vitbook.features.neighbor_votes",
-)
+feature_colours, neighbour_votes = feature_colors, neighbor_votes  # their names in the first edition

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vitbook._support.moved import moved
 from vitbook.embedding import Grid
 
 # Places: keypoints as heatmaps
@@ -138,4 +137,4 @@ def start_at_zero(layer: nn.Module) -> None:
     nn.init.zeros_(layer.bias)
 
 
-__getattr__ = moved(__name__, cell_centres="vitbook.heads.cell_centers")
+cell_centres = cell_centers  # its name in the first edition

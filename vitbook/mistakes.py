@@ -4,6 +4,7 @@ All were seen in public teaching code. None raises an error: a model with one of
 `MISTAKES` holds them by name, `broken_vit` builds a Vision Transformer that has some of them.
 """
 
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -17,7 +18,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from vitbook import encoder, properties, vit
+from vitbook import encoder, vit
+from vitbook import properties as prop
 from vitbook._support.names import unknown
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
@@ -25,6 +27,7 @@ from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
 from vitbook.patches import PatchEmbedding, patchify
+from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
 from vitbook.training import evaluate, parameter_groups
 from vitbook.transformer import Transformer, causal_mask
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -32,7 +35,7 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong variant of something right, and what there is to say about it."""
+    """A wrong variant of something right, with its symptom, its cause, and what catches it."""
 
     variant: Callable  # the wrong code
     instead_of: Callable  # the right code, called in the same way
@@ -55,11 +58,16 @@ class Mistake:
 MISTAKES: dict[str, Mistake] = {}
 
 
-def mistake(**about) -> Callable[[Callable], Callable]:
-    """Put what is defined below into `MISTAKES`, with what is said about it."""
+def _wrong(section: str, *caught_by: Callable, of: Callable | None = None) -> Callable[[Callable], Callable]:
+    """Put what is defined below into `MISTAKES`. Its docstring is a line for the symptom and one for the cause.
+
+    of: what it is a wrong variant of; for a class, what it derives from.
+    """
 
     def register(variant: Callable) -> Callable:
-        MISTAKES[variant.__name__] = Mistake(variant=variant, **about)
+        symptom, cause = inspect.getdoc(variant).splitlines()
+        right = of or next(base for base in variant.__mro__[1:] if base.__module__ != __name__)
+        MISTAKES[variant.__name__] = Mistake(variant, right, symptom, cause, section.replace("#", ".ipynb#"), caught_by)
         return variant
 
     return register
@@ -68,103 +76,77 @@ def mistake(**about) -> Callable[[Callable], Callable]:
 # Attention
 
 
-def hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
+def _hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
     """The scores with −∞ where the mask says False, which is right."""
     return scores if mask is None else scores.masked_fill(~mask, -math.inf)
 
 
-@mistake(
-    instead_of=attention,
-    symptom="The columns of the weights sum to 1 and the rows do not: an output is no blend of values.",
-    cause="Your softmax runs over the queries, dim=-2. It is each query that shares out its attention: dim=-1.",
-    where="01_attention.ipynb#all-queries-at-once-by-matrices",
-    caught_by=(properties.rows_sum_to_one, properties.attention_equals_torch),
-)
+@_wrong("01_attention#all-queries-at-once-by-matrices", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
 def softmax_over_the_queries(q, k, v, mask=None):
-    weights = hidden(attention_scores(q, k), mask).softmax(dim=-2)
+    """The columns of the weights sum to 1 and the rows do not: an output is no blend of values.
+    Your softmax runs over the queries, dim=-2. It is each query that shares out its attention: dim=-1."""
+    weights = _hidden(attention_scores(q, k), mask).softmax(dim=-2)
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="An image's logits depend on which others are in its batch.",
-    cause="Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1.",
-    where="01_attention.ipynb#all-queries-at-once-by-matrices",
-    caught_by=(properties.rows_sum_to_one, properties.attention_equals_torch),
-)
+@_wrong("01_attention#all-queries-at-once-by-matrices", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
 def softmax_over_the_first_axis(q, k, v, mask=None):
-    weights = hidden(attention_scores(q, k), mask).softmax(dim=0)
+    """An image's logits depend on which others are in its batch.
+    Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1."""
+    weights = _hidden(attention_scores(q, k), mask).softmax(dim=0)
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="The wider a head, the closer its weights come to 0 and 1, and the less gradient gets through.",
-    cause="Your scores are not divided by √D_h.",
-    where="02_scale.ipynb#how-large-is-a-dot-product",
-    caught_by=(properties.attention_equals_torch,),
-)
+@_wrong("02_scale#how-large-is-a-dot-product", prop.attention_equals_torch, of=attention)
 def no_scale(q, k, v, mask=None):
+    """The wider a head, the closer its weights come to 0 and 1, and the less gradient gets through.
+    Your scores are not divided by √D_h."""
     weights = attention_weights(q @ k.mT, mask)
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="From the first step on, nearly all of a query's attention goes to one key.",
-    cause="Your scores are multiplied by √D_h; they have to be divided by it.",
-    where="02_scale.ipynb#no-slope-left",
-    caught_by=(properties.attention_equals_torch,),
-)
+@_wrong("02_scale#no-slope-left", prop.attention_equals_torch, of=attention)
 def multiplied_by_the_scale(q, k, v, mask=None):
+    """From the first step on, nearly all of a query's attention goes to one key.
+    Your scores are multiplied by √D_h; they have to be divided by it."""
     weights = attention_weights(q @ k.mT * q.shape[-1] ** 0.5, mask)
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="Rows of the weights sum to 1/√D_h, and the scores are as large as without any scale.",
-    cause="You divide by √D_h after the softmax. The scores have to be divided, before it.",
-    where="02_scale.ipynb#before-the-softmax-not-after",
-    caught_by=(properties.rows_sum_to_one, properties.attention_equals_torch),
-)
+@_wrong("02_scale#before-the-softmax-not-after", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
 def scaled_after_the_softmax(q, k, v, mask=None):
+    """Rows of the weights sum to 1/√D_h, and the scores are as large as without any scale.
+    You divide by √D_h after the softmax. The scores have to be divided, before it."""
     weights = attention_weights(q @ k.mT, mask) / q.shape[-1] ** 0.5
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="Tokens see what should be hidden from them, padding or the future, and nothing else.",
-    cause="Your mask hides where it is True. Here, as for torch's fused attention, True means may look.",
-    where="01_attention.ipynb#looking-away-a-mask",
-    caught_by=(properties.hidden_keys_do_not_leak, properties.attention_equals_torch),
-)
+@_wrong("01_attention#looking-away-a-mask", prop.hidden_keys_do_not_leak, prop.attention_equals_torch, of=attention)
 def mask_says_where_not_to_look(q, k, v, mask=None):
-    weights = hidden(attention_scores(q, k), None if mask is None else ~mask).softmax(dim=-1)
+    """Tokens see what should be hidden from them, padding or the future, and nothing else.
+    Your mask hides where it is True. Here, as for torch's fused attention, True means may look."""
+    weights = _hidden(attention_scores(q, k), None if mask is None else ~mask).softmax(dim=-1)
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="What is hidden keeps a share of the attention.",
-    cause="Your mask is added to the scores as 0 and 1, which hides nothing. Put −∞ where it is False.",
-    where="01_attention.ipynb#looking-away-a-mask",
-    caught_by=(properties.hidden_keys_do_not_leak, properties.attention_equals_torch),
-)
+@_wrong("01_attention#looking-away-a-mask", prop.hidden_keys_do_not_leak, prop.attention_equals_torch, of=attention)
 def mask_added_as_zero_and_one(q, k, v, mask=None):
+    """What is hidden keeps a share of the attention.
+    Your mask is added to the scores as 0 and 1, which hides nothing. Put −∞ where it is False."""
     weights = (attention_scores(q, k) + (0 if mask is None else mask)).softmax(dim=-1)
     return weights @ v, weights
 
 
-@mistake(
-    instead_of=attention,
-    symptom="Rows of the weights sum to less than 1 wherever something is hidden.",
-    cause="You set weights to 0 after the softmax, when hidden keys have had their share. Mask the scores, with −∞.",
-    where="01_attention.ipynb#looking-away-a-mask",
-    caught_by=(properties.rows_sum_to_one, properties.hidden_keys_do_not_leak, properties.attention_equals_torch),
+@_wrong(
+    "01_attention#looking-away-a-mask",
+    prop.rows_sum_to_one,
+    prop.hidden_keys_do_not_leak,
+    prop.attention_equals_torch,
+    of=attention,
 )
 def masked_after_the_softmax(q, k, v, mask=None):
+    """Rows of the weights sum to less than 1 wherever something is hidden.
+    You set weights to 0 after the softmax, when hidden keys have had their share. Mask the scores, with −∞."""
     weights = attention(q, k, v)[1] * (1 if mask is None else mask)
     return weights @ v, weights
 
@@ -193,26 +175,20 @@ class StepByStep(MultiHeadSelfAttention):
         return merge_heads(heads)
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="The weights are flatter than they should be, the more so the more heads there are.",
-    cause="Your scores are divided by √D; one head is D_h wide, so it is √D_h.",
-    where="02_scale.ipynb#which-d",
-    caught_by=(properties.multihead_equals_torch,),
-)
+@_wrong("02_scale#which-d", prop.multihead_equals_torch)
 class ScaledByTheWholeWidth(StepByStep):
+    """The weights are flatter than they should be, the more so the more heads there are.
+    Your scores are divided by √D; one head is D_h wide, so it is √D_h."""
+
     def weigh(self, q, k, mask):
         return attention_weights(q @ k.mT / (q.shape[1] * q.shape[-1]) ** 0.5, mask)
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="There is one map of weights a layer, and num_heads changes nothing but the scale.",
-    cause="Your queries and keys are never split into heads: all of their width goes into one softmax.",
-    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
-    caught_by=(properties.multihead_equals_torch,),
-)
+@_wrong("04_multihead#cutting-queries-keys-and-values-into-heads", prop.multihead_equals_torch)
 class HeadsNotSplit(StepByStep):
+    """There is one map of weights a layer, and num_heads changes nothing but the scale.
+    Your queries and keys are never split into heads: all of their width goes into one softmax."""
+
     def project(self, x):
         return [part.unsqueeze(1) for part in self.qkv(x).chunk(3, dim=-1)]
 
@@ -220,50 +196,42 @@ class HeadsNotSplit(StepByStep):
         return attention_weights(q @ k.mT / (q.shape[-1] / self.num_heads) ** 0.5, mask)
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="A head holds all of the first tokens and nothing of the last: permute the tokens, and other numbers come.",
-    cause="You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads.",
-    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
-    caught_by=(properties.tokens_have_no_order, properties.multihead_equals_torch),
+@_wrong(
+    "04_multihead#cutting-queries-keys-and-values-into-heads", prop.tokens_have_no_order, prop.multihead_equals_torch
 )
 class ViewWithoutTranspose(StepByStep):
+    """A head holds all of the first tokens and nothing of the last: permute the tokens, and other numbers come.
+    You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads."""
+
     def project(self, x):
         return [part.reshape(len(x), self.num_heads, x.shape[1], -1) for part in self.qkv(x).chunk(3, dim=-1)]
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="An output token holds one head's answers to several tokens: permute the tokens, and other numbers come.",
-    cause="You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first.",
-    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
-    caught_by=(properties.tokens_have_no_order, properties.multihead_equals_torch),
+@_wrong(
+    "04_multihead#cutting-queries-keys-and-values-into-heads", prop.tokens_have_no_order, prop.multihead_equals_torch
 )
 class MergedWithoutTranspose(StepByStep):
+    """An output token holds one head's answers to several tokens: permute the tokens, and other numbers come.
+    You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first."""
+
     def merge(self, heads):
         return heads.reshape(heads.shape[0], heads.shape[2], -1)
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="Trained from scratch it is as good as any; with somebody else's weights it computes nonsense.",
-    cause="You cut the 3D columns into (D, 3), so that query, key and value take turns. They lie as (3, D), in blocks.",
-    where="04_multihead.ipynb#all-heads-from-one-linear-map",
-    caught_by=(properties.multihead_equals_torch,),
-)
+@_wrong("04_multihead#all-heads-from-one-linear-map", prop.multihead_equals_torch)
 class QkvInterleaved(StepByStep):
+    """Trained from scratch it is as good as any; with somebody else's weights it computes nonsense.
+    You cut the 3D columns into (D, 3), so that query, key and value take turns. They lie as (3, D), in blocks."""
+
     def project(self, x):
         return [split_heads(part, self.num_heads) for part in self.qkv(x).view(*x.shape, 3).unbind(dim=-1)]
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="A head's queries change with D_h columns of a token and with no other.",
-    cause="You cut x into heads before the projections. Every head projects the whole token, all D numbers of it.",
-    where="04_multihead.ipynb#all-heads-from-one-linear-map",
-    caught_by=(properties.multihead_equals_torch,),
-)
+@_wrong("04_multihead#all-heads-from-one-linear-map", prop.multihead_equals_torch)
 class HeadsSeeASlice(StepByStep):
+    """A head's queries change with D_h columns of a token and with no other.
+    You cut x into heads before the projections. Every head projects the whole token, all D numbers of it."""
+
     def project(self, x):
         size = x.shape[-1] // self.num_heads
         own = torch.block_diag(*x.new_ones(self.num_heads, size, size)).repeat(3, 1)
@@ -271,53 +239,41 @@ class HeadsSeeASlice(StepByStep):
         return [split_heads(part, self.num_heads) for part in parts]
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="A head writes into its own D_h columns of a token and into no other.",
-    cause="Your heads are concatenated and not projected: W_O is missing.",
-    where="04_multihead.ipynb#what-w_o-is-for",
-    caught_by=(properties.multihead_equals_torch,),
-)
+@_wrong("04_multihead#what-w_o-is-for", prop.multihead_equals_torch)
 class NoOutputProjection(StepByStep):
+    """A head writes into its own D_h columns of a token and into no other.
+    Your heads are concatenated and not projected: W_O is missing."""
+
     def attend(self, x, mask=None):
         q, k, v = self.project(x)
         weights = self.weigh(q, k, mask)
         return self.dropout(self.merge(self.drop(weights) @ v)), weights
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="An image's logits depend on which others are in its batch, and its patches do not see one another.",
-    cause="Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True.",
-    where="09_vit.ipynb#one-picture-does-not-touch-another",
-    caught_by=(properties.examples_do_not_mix, properties.multihead_equals_torch),
-)
+@_wrong("09_vit#one-picture-does-not-touch-another", prop.examples_do_not_mix, prop.multihead_equals_torch)
 class BatchTakenForTokens(StepByStep):
+    """An image's logits depend on which others are in its batch, and its patches do not see one another.
+    Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True."""
+
     def attend(self, x, mask=None):
         output, weights = super().attend(x.transpose(0, 1), mask)
         return output.transpose(0, 1), weights
 
 
-@mistake(
-    instead_of=MultiHeadSelfAttention,
-    symptom="A model with attention dropout trains as one without.",
-    cause="Your attention dropout is an argument that nothing reads.",
-    where="01_attention.ipynb#dropout-on-the-weights",
-    caught_by=(properties.every_dropout_acts,),
-)
+@_wrong("01_attention#dropout-on-the-weights", prop.every_dropout_acts)
 class AttentionDropoutUnread(StepByStep):
+    """A model with attention dropout trains as one without.
+    Your attention dropout is an argument that nothing reads."""
+
     def drop(self, weights):
         return weights
 
 
-@mistake(
-    instead_of=Transformer,
-    symptom="The loss in training comes close to 0, and what the model writes is no good: it has read the answer.",
-    cause="Your mask reaches the first layer alone. In the others every position sees the future.",
-    where="05_transformer.ipynb#what-must-not-be-seen",
-    caught_by=(properties.the_future_does_not_leak,),
-)
+@_wrong("05_transformer#what-must-not-be-seen", prop.the_future_does_not_leak)
 class MaskStopsAfterTheFirstLayer(Transformer):
+    """The loss in training comes close to 0, and what the model writes is no good: it has read the answer.
+    Your mask reaches the first layer alone. In the others every position sees the future."""
+
     def decode(self, target, memory, memory_mask=None):
         x, mask = self.embed(target, self.target_embedding), causal_mask(target.shape[1])
         for layer in self.decoder:
@@ -328,65 +284,48 @@ class MaskStopsAfterTheFirstLayer(Transformer):
 # Equation 1
 
 
-@mistake(
-    instead_of=patchify,
-    symptom="Put back together, the patches do not show the image. The model trains all the same.",
-    cause="You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between.",
-    where="06_patches.ipynb#view-does-not-cut",
-    caught_by=(properties.patchify_equals_loops,),
-)
+@_wrong("06_patches#view-does-not-cut", prop.patchify_equals_loops, of=patchify)
 def view_without_permute(images, patch_size):
+    """Put back together, the patches do not show the image. The model trains all the same.
+    You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between."""
     return images.reshape(len(images), -1, images.shape[1] * patch_size**2)
 
 
-@mistake(
-    instead_of=patchify,
-    symptom="Trained from scratch it is as good as any; with the weights of a convolution it computes nonsense.",
-    cause="Inside a patch your numbers run (p q c), channel last. As in a convolution's weight, it should be (c p q).",
-    where="06_patches.ipynb#the-order-inside-a-patch",
-    caught_by=(properties.patchify_equals_loops,),
-)
+@_wrong("06_patches#the-order-inside-a-patch", prop.patchify_equals_loops, of=patchify)
 def channels_last_in_a_patch(images, patch_size):
+    """Trained from scratch it is as good as any; with the weights of a convolution it computes nonsense.
+    Inside a patch your numbers run (p q c), channel last. As in a convolution's weight, it should be (c p q)."""
     return rearrange(images, "b c (h p) (w q) -> b (h w) (p q c)", p=patch_size, q=patch_size)
 
 
-BATCH = 2  # of the two mistakes below
+_BATCH = 2  # of the two mistakes below
 
 
-@mistake(
-    instead_of=ImageEmbedding,
-    symptom="The model runs with one batch size only, and each place in a batch learns a class token of its own.",
-    cause="Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it.",
-    where="07_embedding.ipynb#a-token-that-speaks-for-the-picture",
-    caught_by=(properties.parameters_fit_every_batch,),
-)
+@_wrong("07_embedding#a-token-that-speaks-for-the-picture", prop.parameters_fit_every_batch)
 class BatchSizedClassToken(ImageEmbedding):
+    """The model runs with one batch size only, and each place in a batch learns a class token of its own.
+    Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it."""
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.cls_token = nn.Parameter(self.cls_token.repeat(BATCH, 1, 1))
+        self.cls_token = nn.Parameter(self.cls_token.repeat(_BATCH, 1, 1))
 
 
-@mistake(
-    instead_of=ImageEmbedding,
-    symptom="The model runs with one batch size only, and each place in a batch learns positions of its own.",
-    cause="Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it.",
-    where="07_embedding.ipynb#equation-1-complete",
-    caught_by=(properties.parameters_fit_every_batch,),
-)
+@_wrong("07_embedding#equation-1-complete", prop.parameters_fit_every_batch)
 class BatchSizedPositions(ImageEmbedding):
+    """The model runs with one batch size only, and each place in a batch learns positions of its own.
+    Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it."""
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.positions.pos_embed = nn.Parameter(self.positions.pos_embed.repeat(BATCH, 1, 1))
+        self.positions.pos_embed = nn.Parameter(self.positions.pos_embed.repeat(_BATCH, 1, 1))
 
 
-@mistake(
-    instead_of=ImageEmbedding,
-    symptom="Shuffle the patches of an image, and its logits stay as they are.",
-    cause="Your dropout is applied to x and not to x + positions: the sum is thrown away, and no place is known.",
-    where="07_embedding.ipynb#equation-1-complete",
-    caught_by=(properties.embedding_equals_equation_1,),
-)
+@_wrong("07_embedding#equation-1-complete", prop.embedding_equals_equation_1)
 class DropoutForgetsThePositions(ImageEmbedding):
+    """Shuffle the patches of an image, and its logits stay as they are.
+    Your dropout is applied to x and not to x + positions: the sum is thrown away, and no place is known."""
+
     def forward(self, images):
         x = self.patch_embed(images)
         if self.cls_token is not None:
@@ -398,52 +337,45 @@ class DropoutForgetsThePositions(ImageEmbedding):
 # Equations 2 and 3
 
 
-@mistake(
-    instead_of=nn.LayerNorm,
-    symptom="Somebody else's weights give almost the right logits, the more wrong the narrower the model.",
-    cause="Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D.",
-    where="08_encoder.ipynb#layernorm-by-hand",
-    caught_by=(properties.norm_makes_variance_one,),
-)
+@_wrong("08_encoder#layernorm-by-hand", prop.norm_makes_variance_one)
 class UnbiasedVariance(nn.LayerNorm):
+    """Somebody else's weights give almost the right logits, the more wrong the narrower the model.
+    Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D."""
+
     def forward(self, x):
         variance = x.var(dim=-1, keepdim=True)
         return (x - x.mean(dim=-1, keepdim=True)) / (variance + self.eps).sqrt() * self.weight + self.bias
 
 
-@mistake(
-    instead_of=EncoderBlock,
-    symptom="The MLP can hardly subtract: what it adds to a token is nowhere below −0.17.",
-    cause="You apply GELU after the second linear map of the MLP too. There is one, between the two maps.",
-    where="08_encoder.ipynb#equation-3",
-    caught_by=(properties.block_equals_torch,),
-)
+@_wrong("08_encoder#equation-3", prop.block_equals_torch)
 class GeluTwice(EncoderBlock):
+    """The MLP can hardly subtract: what it adds to a token is nowhere below −0.17.
+    You apply GELU after the second linear map of the MLP too. There is one, between the two maps."""
+
     def forward(self, x):
         x = self.attn(self.norm1(x)) + x
         return F.gelu(self.mlp(self.norm2(x))) + x
 
 
-@mistake(
-    instead_of=EncoderBlock,
-    symptom="In evaluation, the same image gets other logits at every call.",
-    cause="You call F.dropout, which does not know of eval(). Use nn.Dropout, or pass training=self.training.",
-    where="08_encoder.ipynb#dropout-and-where-it-goes",
-    caught_by=(properties.eval_is_deterministic, properties.tokens_have_no_order, properties.block_equals_torch),
+@_wrong(
+    "08_encoder#dropout-and-where-it-goes",
+    prop.eval_is_deterministic,
+    prop.tokens_have_no_order,
+    prop.block_equals_torch,
 )
 class FunctionalDropout(EncoderBlock):
+    """In evaluation, the same image gets other logits at every call.
+    You call F.dropout, which does not know of eval(). Use nn.Dropout, or pass training=self.training."""
+
     def forward(self, x):
         return F.dropout(super().forward(x), 0.1)
 
 
-@mistake(
-    instead_of=EncoderBlock,
-    symptom="Another width asked for, the same number of parameters, or an error deep inside.",
-    cause="A layer takes its size from a fixed number or a global variable, and not from its arguments.",
-    where="08_encoder.ipynb#how-large-is-a-block",
-    caught_by=(properties.sizes_follow_the_arguments,),
-)
+@_wrong("08_encoder#how-large-is-a-block", prop.sizes_follow_the_arguments)
 class SizesFixed(EncoderBlock):
+    """Another width asked for, the same number of parameters, or an error deep inside.
+    A layer takes its size from a fixed number or a global variable, and not from its arguments."""
+
     def __init__(self, dim, num_heads, mlp_dim, *dropouts):
         super().__init__(dim, num_heads, 4 * 768, *dropouts)
 
@@ -451,50 +383,42 @@ class SizesFixed(EncoderBlock):
 # Equation 4
 
 
-@mistake(
-    instead_of=VisionTransformer,
-    symptom="The head gets numbers whose size grows with every block.",
-    cause="Your tokens go to the head without the last LayerNorm.",
-    where="09_vit.ipynb#equation-4",
-    caught_by=(properties.vit_equals_equations_1_to_4,),
-)
+@_wrong("09_vit#equation-4", prop.vit_equals_equations_1_to_4)
 class NoFinalNorm(VisionTransformer):
+    """The head gets numbers whose size grows with every block.
+    Your tokens go to the head without the last LayerNorm."""
+
     def tokens(self, images):
         return self.encoder(self.embedding(images))
 
 
-@mistake(
-    instead_of=VisionTransformer,
-    symptom="Hardly anything: one token too many in the mean.",
-    cause="Your mean runs over all tokens, the class token among them. Leave it out: z[:, 1:].",
-    where="09_vit.ipynb#one-vector-for-a-picture-the-class-token-or-the-mean",
-    caught_by=(properties.mean_pooling_ignores_the_class_token, properties.vit_equals_equations_1_to_4),
+@_wrong(
+    "09_vit#one-vector-for-a-picture-the-class-token-or-the-mean",
+    prop.mean_pooling_ignores_the_class_token,
+    prop.vit_equals_equations_1_to_4,
 )
 class MeanIncludesTheClassToken(VisionTransformer):
+    """Hardly anything: one token too many in the mean.
+    Your mean runs over all tokens, the class token among them. Leave it out: z[:, 1:]."""
+
     def features(self, images):
         return self.tokens(images).mean(dim=1)
 
 
-@mistake(
-    instead_of=VisionTransformer,
-    symptom="The loss starts at ln K, falls slowly, and cannot come near 0.",
-    cause="Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself.",
-    where="10_training.ipynb#how-wrong-is-an-answer",
-    caught_by=(properties.scores_are_no_probabilities, properties.vit_equals_equations_1_to_4),
-)
+@_wrong("10_training#how-wrong-is-an-answer", prop.scores_are_no_probabilities, prop.vit_equals_equations_1_to_4)
 class SoftmaxBeforeCrossEntropy(VisionTransformer):
+    """The loss starts at ln K, falls slowly, and cannot come near 0.
+    Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself."""
+
     def forward(self, images):
         return super().forward(images).softmax(dim=-1)
 
 
-@mistake(
-    instead_of=VisionTransformer,
-    symptom="At the start all blocks have the same weights.",
-    cause="Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately.",
-    where="08_encoder.ipynb#the-encoder",
-    caught_by=(properties.blocks_start_different,),
-)
+@_wrong("08_encoder#the-encoder", prop.blocks_start_different)
 class BlocksAreCopies(VisionTransformer):
+    """At the start all blocks have the same weights.
+    Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately."""
+
     def __init__(self, *arguments):
         super().__init__(*arguments)
         for block in self.encoder.blocks:
@@ -504,36 +428,24 @@ class BlocksAreCopies(VisionTransformer):
 # Training
 
 
-@mistake(
-    instead_of=torch.optim.AdamW,
-    symptom="Weights with large gradients hardly decay, and a weight decay from a paper has another effect.",
-    cause="Your decay is added to the gradient, and so divided by √v like the rest. AdamW takes it off the weight.",
-    where="10_training.ipynb#adamw-and-which-weight-decay",
-    caught_by=(properties.decay_is_decoupled,),
-)
+@_wrong("10_training#adamw-and-which-weight-decay", prop.decay_is_decoupled, of=torch.optim.AdamW)
 def l2_inside_adam(groups, lr):
+    """Weights with large gradients hardly decay, and a weight decay from a paper has another effect.
+    Your decay is added to the gradient, and so divided by √v like the rest. AdamW takes it off the weight."""
     return torch.optim.Adam(groups, lr=lr)
 
 
-@mistake(
-    instead_of=parameter_groups,
-    symptom="Biases, the gains of norms, the class token and the positions shrink towards 0.",
-    cause="Your weight decay is on all parameters. Only matrices should decay.",
-    where="10_training.ipynb#adamw-and-which-weight-decay",
-    caught_by=(properties.only_matrices_decay,),
-)
+@_wrong("10_training#adamw-and-which-weight-decay", prop.only_matrices_decay, of=parameter_groups)
 def everything_decays(model, weight_decay):
+    """Biases, the gains of norms, the class token and the positions shrink towards 0.
+    Your weight decay is on all parameters. Only matrices should decay."""
     return [{"params": list(model.parameters()), "weight_decay": weight_decay}]
 
 
-@mistake(
-    instead_of=evaluate,
-    symptom="The accuracy changes with the batch size.",
-    cause="You average the accuracies of batches, and the last one is smaller. Count images, then divide.",
-    where="10_training.ipynb#how-wrong-is-an-answer",
-    caught_by=(properties.evaluation_counts_each_example_once,),
-)
+@_wrong("10_training#how-wrong-is-an-answer", prop.evaluation_counts_each_example_once, of=evaluate)
 def every_batch_weighs_alike(model, batches):
+    """The accuracy changes with the batch size.
+    You average the accuracies of batches, and the last one is smaller. Count images, then divide."""
     parts = [evaluate(model, [batch]) for batch in batches]
     means = {name: sum(getattr(part, name) for part in parts) / len(parts) for name in ("loss", "accuracy")}
     return SimpleNamespace(**means)
@@ -542,25 +454,17 @@ def every_batch_weighs_alike(model, batches):
 # Attention maps
 
 
-@mistake(
-    instead_of=rollout,
-    symptom="The deeper the model, the more alike the rows: every token seems to have seen the same.",
-    cause="Your rollout multiplies attention alone. Half of each token comes down the residual connection: ½W + ½I.",
-    where="13_attention_maps.ipynb#through-all-blocks-rollout",
-    caught_by=(properties.rollout_is_a_walk,),
-)
+@_wrong("13_attention_maps#through-all-blocks-rollout", prop.rollout_is_a_walk, of=rollout)
 def rollout_without_the_identity(weights):
+    """The deeper the model, the more alike the rows: every token seems to have seen the same.
+    Your rollout multiplies attention alone. Half of each token comes down the residual connection: ½W + ½I."""
     return rollout(weights, residual=False)
 
 
-@mistake(
-    instead_of=rollout,
-    symptom="The rows of the rollout do not sum to 1, so they are no shares.",
-    cause="You normalize over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1.",
-    where="13_attention_maps.ipynb#through-all-blocks-rollout",
-    caught_by=(properties.rollout_is_a_walk,),
-)
+@_wrong("13_attention_maps#through-all-blocks-rollout", prop.rollout_is_a_walk, of=rollout)
 def rollout_normalised_over_the_queries(weights):
+    """The rows of the rollout do not sum to 1, so they are no shares.
+    You normalize over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1."""
     identity = rolled = torch.eye(weights.shape[-1]).to(weights)
     for block in weights:
         mixed = block.mean(dim=1) + identity
@@ -568,22 +472,54 @@ def rollout_normalised_over_the_queries(weights):
     return rolled
 
 
-@mistake(
-    instead_of=patch_map,
-    symptom="In a row of images, all attention maps are the same.",
-    cause="Your figure takes the map of the batch's first image for all of them.",
-    where="13_attention_maps.ipynb#sixteen-pictures",
-    caught_by=(properties.every_picture_has_its_own_map,),
-)
+@_wrong("13_attention_maps#sixteen-pictures", prop.every_picture_has_its_own_map, of=patch_map)
 def one_map_for_every_picture(weights, grid):
+    """In a row of images, all attention maps are the same.
+    Your figure takes the map of the batch's first image for all of them."""
     first = weights[:, :1].expand_as(weights)
     return patch_map(first, grid)
+
+
+# Any number of tokens
+
+
+@_wrong("25_tokens#several-images-in-one-row", prop.packed_images_stay_apart, of=same_image)
+def only_padding_is_hidden(owner):
+    """An image's logits depend on which others are packed into its row.
+    Your mask hides the padding alone. Tokens of one image must not look at those of another."""
+    real = owner >= 0
+    return (real[:, :, None] & real[:, None, :]).unsqueeze(1)
+
+
+@_wrong("25_tokens#one-key-for-many", prop.a_merged_key_counts_for_its_parts, of=proportional_attention)
+def merged_tokens_count_once(q, k, v, size):
+    """The more tokens merge, the less the merged ones are looked at, and accuracy falls faster than it has to.
+    Your merged token counts once. It stands for s tokens: add log s to its scores."""
+    return attention(q, k, v)[0]
+
+
+@_wrong("25_tokens#merge-what-is-similar", prop.merging_keeps_the_sum, of=merge_tokens)
+def merged_by_the_plain_mean(z, keys, groups, r, num_prefix_tokens=1):
+    """A token that merges late moves a large group as far as a token that stands for one patch.
+    You take the plain mean of two tokens. Weigh each by the number of tokens it is made of."""
+    ones = torch.eye(z.shape[1]).to(z).expand(len(z), -1, -1)  # as if no token had merged before
+    merged, pairs = merge_tokens(z, keys, ones, r, num_prefix_tokens)
+    return merged, pairs @ groups
+
+
+@_wrong("25_tokens#windows", prop.windows_are_looked_into, of=window_attention)
+def windows_wrap_around(attention, x, grid, window, shift=0):
+    """Patches at one edge of the image look at patches of the opposite edge.
+    Your shifted windows wrap around the image without a mask."""
+    image = x.unflatten(1, grid).roll((-shift, -shift), dims=(1, 2)).flatten(1, 2)
+    image = window_attention(attention, image, grid, window).unflatten(1, grid)
+    return image.roll((shift, shift), dims=(1, 2)).flatten(1, 2)
 
 
 # A whole model with mistakes in it
 
 # where a class is looked up when a VisionTransformer is built
-USED_IN = {
+_USED_IN = {
     MultiHeadSelfAttention: encoder,
     EncoderBlock: encoder,
     ImageEmbedding: vit,
@@ -606,7 +542,7 @@ def broken_vit(config: ViTConfig, *names: str) -> VisionTransformer:
             if right is VisionTransformer:
                 build = wrong
             else:
-                stack.enter_context(patch.object(USED_IN[right], right.__name__, wrong))
+                stack.enter_context(patch.object(_USED_IN[right], right.__name__, wrong))
         return build(config)
 
 
@@ -633,5 +569,5 @@ def as_class(mistake: Mistake) -> tuple[Callable, Callable]:
 IN_A_VIT = [
     name
     for name, wrong in MISTAKES.items()
-    if as_class(wrong)[0] in (VisionTransformer, *USED_IN) and "mask" not in name  # a Vision Transformer hides nothing
+    if as_class(wrong)[0] in (VisionTransformer, *_USED_IN) and "mask" not in name  # a Vision Transformer hides nothing
 ]

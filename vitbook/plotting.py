@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
-from vitbook._support.moved import moved
+from vitbook.patches import grid_size
 
 # Okabe and Ito 2008: told apart by color-blind readers, on white and in gray
 COLORS = {
@@ -28,15 +28,16 @@ COLORS = {
     "sky": "#56B4E9",
     "black": "#000000",
 }
+COLOURS = COLORS  # its name in the first edition
 WIDTH = 6.0  # inches: a column's width on a desk, and still legible at the width of a phone
 ATTENTION_MAP = "viridis"  # for weights, 0 to 1
 SIGNED_MAP = "RdBu_r"  # for numbers of either sign, white at 0
-LINES = ("-", "--", "-.", ":")
+_LINES = ("-", "--", "-.", ":")
 
 Image = Shaped[Tensor, "C H W"]  # uint8, 0 to 255, or float, 0 to 1; C is 1 or 3
 Map = Shaped[Tensor, "rows columns"]
 Numbers = Sequence[float] | Tensor
-Limits = tuple[float, float]  # the values at the two ends of a color scale
+_Limits = tuple[float, float]  # the values at the two ends of a color scale
 
 
 def use_book_style() -> None:
@@ -140,7 +141,7 @@ def show_mosaic(
 
 
 def _paint(
-    matrix: Map, ax: Axes, limits: Limits = (0.0, 1.0), colors: str = ATTENTION_MAP, colours: str | None = None
+    matrix: Map, ax: Axes, limits: _Limits = (0.0, 1.0), colors: str = ATTENTION_MAP, colours: str | None = None
 ) -> Map:
     """Color an Axes' cells by a matrix, without frame or tick marks; what was painted, float32 on the CPU.
 
@@ -201,15 +202,13 @@ def show_pictures(images: Sequence[Image] | Tensor, titles: Sequence[str] = (), 
 def panels(count: int, columns: int, *, titled: bool = True) -> list[Axes]:
     """`count` square Axes in rows of `columns`, in one figure of the book's width. titled: whether with room above."""
     columns = min(columns, count)
-    height = WIDTH / columns * (1.1 if titled else 1.0)
-    return _rows_of_axes(count, columns, height, layout="compressed")
+    return _rows_of_axes(count, columns, WIDTH / columns * (1.1 if titled else 1.0), layout="compressed")
 
 
 def _rows_of_axes(count: int, columns: int, row_height: float, extra: float = 0.0, **options) -> list[Axes]:
     """`count` Axes in rows of `columns`, each row so many inches high."""
     rows = -(-count // columns)
-    size = (WIDTH, rows * row_height + extra)
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
+    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, rows * row_height + extra), squeeze=False, **options)
     for ax in axes.flat[count:]:
         figure.delaxes(ax)
     return list(axes.flat[:count])
@@ -238,16 +237,14 @@ def show_patch_grid(image: Image, patch_size: int, ax: Axes | None = None, *, hi
 
     Raises ValueError where patches of this size do not tile the image.
     """
-    height, width = image.shape[-2:]
-    if height % patch_size or width % patch_size:
-        raise ValueError(f"image {height}×{width} is not divisible by patch size {patch_size}")
+    rows, columns = grid_size(image.shape[-2:], patch_size)
     ax = show_picture(image, ax)
-    for y in range(0, height + 1, patch_size):
-        ax.axhline(y - 0.5, color="white", linewidth=0.8)
-    for x in range(0, width + 1, patch_size):
-        ax.axvline(x - 0.5, color="white", linewidth=0.8)
+    for row in range(rows + 1):
+        ax.axhline(row * patch_size - 0.5, color="white", linewidth=0.8)
+    for column in range(columns + 1):
+        ax.axvline(column * patch_size - 0.5, color="white", linewidth=0.8)
     if highlight is not None:
-        row, column = divmod(highlight, width // patch_size)
+        row, column = divmod(highlight, columns)
         corner = (column * patch_size - 0.5, row * patch_size - 0.5)
         outline = [patheffects.withStroke(linewidth=5, foreground="black")]  # seen on any color
         frame = dict(fill=False, color=COLORS["orange"], linewidth=2.5, path_effects=outline)
@@ -287,7 +284,7 @@ def draw_explanation(
 def show_curves(curves: dict[str, Numbers], ax: Axes | None = None, *, x: Numbers | None = None, **labels: str) -> Axes:
     """Named curves over a common axis (their index where x is not given), told apart by color and by line."""
     ax = ax or plt.subplots()[1]
-    for (name, values), line in zip(curves.items(), cycle(LINES), strict=False):
+    for (name, values), line in zip(curves.items(), cycle(_LINES), strict=False):
         ax.plot(range(len(values)) if x is None else x, values, line, label=name)
     if len(curves) > 1:
         ax.legend()
@@ -298,7 +295,7 @@ def show_curves(curves: dict[str, Numbers], ax: Axes | None = None, *, x: Number
 def show_spread(groups: dict[str, Sequence[Numbers]], ax: Axes | None = None, *, x: Numbers, **labels: str) -> Axes:
     """For each name and each x several values: a line through their means, and a bar from the lowest to the highest."""
     ax = ax or plt.subplots()[1]
-    for (name, values), line, mark in zip(groups.items(), cycle(LINES), cycle("os^D"), strict=False):
+    for (name, values), line, mark in zip(groups.items(), cycle(_LINES), cycle("os^D"), strict=False):
         mean, low, high = (torch.tensor([f(some) for some in values]) for f in (fmean, min, max))
         ax.errorbar(x, mean, (mean - low, high - mean), linestyle=line, marker=mark, capsize=4, label=name)
     ax.legend()
@@ -327,6 +324,3 @@ def show_heads(
     ax.legend()
     ax.set(xlabel="block", xticks=range(blocks), **labels)
     return ax
-
-
-__getattr__ = moved(__name__, COLOURS="vitbook.plotting.COLORS")

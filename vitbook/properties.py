@@ -10,6 +10,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.attention import attention as right_attention
+from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding
 from vitbook.patches import patchify as right_patchify
 from vitbook.training import parameter_groups
@@ -27,63 +29,63 @@ C, HEIGHT, WIDTH, P = 3, 8, 12, 4  # a grid of 2 rows and 3 columns
 GRID = (2, 3)
 N, K = 6, 9  # patches, classes
 
-TOLERANCE = {
-    torch.float64: {"rtol": 1e-9, "atol": 1e-10},
-    torch.float32: {"rtol": 1e-4, "atol": 1e-5},
-}
+TOLERANCE = {torch.float64: {"rtol": 1e-9, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 
 
 # Tools
 
 
-def close(got: Tensor, expected: Tensor) -> None:
-    """The same numbers, to the tolerance of their dtype."""
+def _close(got: Tensor, expected: Tensor) -> None:
+    """Assert the same numbers, to the tolerance of their dtype."""
     torch.testing.assert_close(got, expected, **TOLERANCE[got.dtype])
 
 
-def differ(one: Tensor, other: Tensor) -> bool:
+def _differ(one: Tensor, other: Tensor) -> bool:
     """Not the same numbers, by more than rounding."""
-    return (
-        one.device != other.device or one.shape != other.shape or not torch.allclose(one, other, rtol=1e-4, atol=1e-6)
-    )
+    same_kind = one.device == other.device and one.shape == other.shape
+    return not (same_kind and torch.allclose(one, other, rtol=1e-4, atol=1e-6))
 
 
-def same_map(ours: Callable, theirs: Callable, *inputs: Tensor, weights: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
+def _same_map(ours: Callable, theirs: Callable, *inputs: Tensor, weights: Iterable[tuple[Tensor, Tensor]] = ()) -> None:
     """Same outputs, and same gradients for the inputs and for pairs (ours, theirs) of weights in the same order."""
-    pairs = list(weights)
-    leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    outputs = ours(*leaves), theirs(*leaves)
-    close(*outputs)
+    leaves = [(x.detach().clone().requires_grad_(),) * 2 for x in inputs]
+    sides = list(zip(*leaves, *weights, strict=True))
+    outputs = [function(*side[: len(inputs)]) for function, side in zip((ours, theirs), sides, strict=True)]
+    _close(*outputs)
     direction = torch.linspace(-1, 2, outputs[0].numel()).view_as(outputs[0])
-    pulled = [
-        torch.autograd.grad((output * direction).sum(), [*leaves, *side])
-        for output, side in zip(outputs, zip(*pairs, strict=True) if pairs else ([], []), strict=True)
-    ]
-    for our_gradient, their_gradient in zip(*pulled, strict=True):
-        close(our_gradient.flatten(), their_gradient.flatten())
+    gradients = [torch.autograd.grad(output, side, direction) for output, side in zip(outputs, sides, strict=True)]
+    for our_gradient, their_gradient in zip(*gradients, strict=True):
+        _close(our_gradient.flatten(), their_gradient.flatten())
 
 
 @torch.no_grad()
-def shake(module: nn.Module) -> nn.Module:
+def _copy_weights(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Put our weights into theirs."""
+    for our_weight, their_weight in pairs:
+        their_weight.copy_(our_weight)
+
+
+@torch.no_grad()
+def _shake(module: nn.Module) -> nn.Module:
     """Give every parameter random values, so that no zero and no one hides a mistake."""
     for parameter in module.parameters():
         parameter.normal_(std=0.3).add_(0.1)
     return module
 
 
-def build(layer: Callable, **settings: Any) -> nn.Module:
+def _build(layer: Callable, **settings: Any) -> nn.Module:
     """A module from its class, with this page's sizes for those of its arguments that need one."""
     sizes = dict(dim=D, embed_dim=D, num_heads=HEADS, mlp_dim=HIDDEN, hidden_dim=HIDDEN, depth=3)
     arguments = inspect.signature(layer).parameters
     return layer(**{name: value for name, value in (sizes | settings).items() if name in arguments})
 
 
-def images(batch: int = B) -> Tensor:
+def _images(batch: int = B) -> Tensor:
     """Images of random numbers. (B, C, H, W)."""
     return torch.randn(batch, C, HEIGHT, WIDTH)
 
 
-def small_config(**changes: Any) -> ViTConfig:
+def _small_config(**changes: Any) -> ViTConfig:
     """A small ViT's config, with other fields where they are given."""
     sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=P, channels=C, num_classes=K, dim=D, depth=2)
     return ViTConfig(**sizes | dict(num_heads=HEADS, mlp_dim=HIDDEN) | changes)
@@ -92,35 +94,33 @@ def small_config(**changes: Any) -> ViTConfig:
 # Attention: implementations are functions (q, k, v, mask=None) → (output, weights)
 
 
-def masks() -> list[Tensor | None]:
+def _masks() -> list[Tensor | None]:
     """None; one for all; one for each head; one in which a query may look nowhere; the padding's, (B, 1, 1, S)."""
     one = torch.rand(T, S) < 0.5
-    nowhere = one.clone()
-    nowhere[2] = False
-    padding = torch.arange(S) < torch.tensor([3, S])[:, None]
-    return [None, one, torch.rand(B, HEADS, T, S) < 0.5, nowhere, padding[:, None, None]]
+    nowhere = one & (torch.arange(T) != 2)[:, None]
+    padding = torch.arange(S) < torch.tensor([3, S])[:, None, None, None]
+    return [None, one, torch.rand(B, HEADS, T, S) < 0.5, nowhere, padding]
+
+
+def _queries_keys_values() -> tuple[Tensor, Tensor, Tensor]:
+    """Queries (B, h, T, 4), keys (B, h, S, 4) and values (B, h, S, 6)."""
+    return torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6)
 
 
 def attention_equals_torch(attention: Callable) -> None:
     """Output and gradients are those of torch's kernel, under every kind of mask."""
-    for mask in masks():
-        q, k, v = torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6)
-        same_map(
-            lambda q, k, v, mask=mask: attention(q, k, v, mask)[0],
-            lambda q, k, v, mask=mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
-            *(q, k, v),
-        )
+    for mask in _masks():
+        torch_attention = partial(F.scaled_dot_product_attention, attn_mask=mask)
+        _same_map(lambda *qkv, mask=mask: attention(*qkv, mask)[0], torch_attention, *_queries_keys_values())
 
 
 def rows_sum_to_one(attention: Callable) -> None:
     """Weights are shares: at least 0, and 1 in sum for every query that may look somewhere."""
-    for mask in masks():
-        _, weights = attention(
-            torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 6), mask
-        )
+    for mask in _masks():
+        _, weights = attention(*_queries_keys_values(), mask)
         looks_somewhere = torch.ones(()) if mask is None else mask.any(dim=-1).to(weights.dtype)
         assert (weights >= 0).all()
-        close(weights.sum(dim=-1), looks_somewhere.expand(B, HEADS, T))
+        _close(weights.sum(dim=-1), looks_somewhere.expand(B, HEADS, T))
 
 
 def hidden_keys_do_not_leak(attention: Callable) -> None:
@@ -130,9 +130,9 @@ def hidden_keys_do_not_leak(attention: Callable) -> None:
     output, weights = attention(q, k, v, mask)
     assert (weights[:, 3] == 0).all()
     k[3], v[3] = 100 * torch.randn(4), 100 * torch.randn(6)
-    close(attention(q, k, v, mask)[0], output)
+    _close(attention(q, k, v, mask)[0], output)
     v[4] += 1
-    assert differ(attention(q, k, v, mask)[0], output), "what is not hidden is seen"
+    assert _differ(attention(q, k, v, mask)[0], output), "what is not hidden is seen"
 
 
 # Multi-head attention: implementations are classes (dim, num_heads, qkv_bias=True), parameters as in the package
@@ -141,17 +141,14 @@ def hidden_keys_do_not_leak(attention: Callable) -> None:
 def multihead_equals_torch(multihead: Callable) -> None:
     """With the same weights, outputs and gradients are those of `nn.MultiheadAttention`, masks and all."""
     for bias in (True, False):
-        ours = shake(multihead(D, HEADS, qkv_bias=bias))
+        ours = _shake(multihead(D, HEADS, qkv_bias=bias))
         theirs = nn.MultiheadAttention(D, HEADS, batch_first=True)
-        biases = [ours.qkv.bias if bias else torch.zeros(3 * D), ours.proj.bias]
-        with torch.no_grad():
-            theirs.in_proj_weight.copy_(ours.qkv.weight)
-            theirs.out_proj.weight.copy_(ours.proj.weight)
-            theirs.in_proj_bias.copy_(biases[0])
-            theirs.out_proj.bias.copy_(biases[1])
+        nn.init.zeros_(theirs.in_proj_bias)
         weights = [(ours.qkv.weight, theirs.in_proj_weight), (ours.proj.weight, theirs.out_proj.weight)]
+        weights += [(ours.qkv.bias, theirs.in_proj_bias)] * bias + [(ours.proj.bias, theirs.out_proj.bias)]
+        _copy_weights(weights)
         for mask in (None, torch.rand(T, T).add(torch.eye(T)) > 0.5):
-            same_map(
+            _same_map(
                 lambda x, ours=ours, mask=mask: ours(x, mask),
                 lambda x, theirs=theirs, mask=mask: theirs(x, x, x, attn_mask=None if mask is None else ~mask)[0],
                 torch.randn(B, T, D),
@@ -164,29 +161,29 @@ def multihead_equals_torch(multihead: Callable) -> None:
 
 def tokens_have_no_order(layer: Callable) -> None:
     """Permuted tokens give permuted outputs."""
-    module, x, order = shake(build(layer)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
-    close(module(x[:, order]), module(x)[:, order])
+    module, x, order = _shake(_build(layer)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
+    _close(module(x[:, order]), module(x)[:, order])
 
 
 def examples_do_not_mix(layer: Callable) -> None:
     """What comes out for an example does not depend on the others of its batch."""
-    module, x = shake(build(layer)), torch.randn(B, T, D)
-    close(module(x)[:1], module(x[:1]))
-    close(module(x.flip(0)), module(x).flip(0))
+    module, x = _shake(_build(layer)), torch.randn(B, T, D)
+    _close(module(x)[:1], module(x[:1]))
+    _close(module(x.flip(0)), module(x).flip(0))
 
 
 def every_dropout_acts(layer: Callable) -> None:
     """Each of the probabilities alone makes two calls in training differ."""
     arguments = inspect.signature(layer).parameters
     for name in {"dropout", "attention_dropout"} & set(arguments):
-        module, x = shake(build(layer, **{name: 0.5})), torch.randn(B, T, D)
-        assert differ(module(x), module(x)), f"{name} has no effect"
+        module, x = _shake(_build(layer, **{name: 0.5})), torch.randn(B, T, D)
+        assert _differ(module(x), module(x)), f"{name} has no effect"
 
 
 def eval_is_deterministic(layer: Callable) -> None:
     """Two calls differ in training, where dropout acts, and are the same after `eval()`."""
-    module, x = shake(build(layer, dropout=0.4, attention_dropout=0.3)), torch.randn(B, T, D)
-    assert differ(module(x), module(x)), "dropout acts in training"
+    module, x = _shake(_build(layer, dropout=0.4, attention_dropout=0.3)), torch.randn(B, T, D)
+    assert _differ(module(x), module(x)), "dropout acts in training"
     module.eval()
     assert torch.equal(module(x), module(x))
 
@@ -210,32 +207,32 @@ def only_words_are_seen(padding_mask: Callable) -> None:
 # The Transformer of 2017: implementations are classes (vocab_size, dim, depth, num_heads, hidden_dim, padding)
 
 
-def transformer_and_words(transformer: Callable) -> tuple[nn.Module, Tensor, Tensor]:
+def _transformer_and_words(transformer: Callable) -> tuple[nn.Module, Tensor, Tensor]:
     """A small Transformer, a source (B, S) and a target (B, T) without padding."""
     source, target = torch.randint(1, 11, (B, S)), torch.randint(1, 11, (B, T))
-    return shake(transformer(11, D, 2, HEADS, HIDDEN, padding=0)), source, target
+    return _shake(transformer(11, D, 2, HEADS, HIDDEN, padding=0)), source, target
 
 
 def the_future_does_not_leak(transformer: Callable) -> None:
     """Later words of the target change no earlier logits, and change those of their own place."""
-    model, source, target = transformer_and_words(transformer)
+    model, source, target = _transformer_and_words(transformer)
     scores = model(source, target)
     for t in range(1, T):
         changed = target.clone()
         changed[:, t:] = (changed[:, t:] + 3) % 10 + 1
-        close(model(source, changed)[:, :t], scores[:, :t])
-        assert differ(model(source, changed)[:, t], scores[:, t]), "each position sees its own word"
+        _close(model(source, changed)[:, :t], scores[:, :t])
+        assert _differ(model(source, changed)[:, t], scores[:, t]), "each position sees its own word"
 
 
 def padding_does_not_leak(transformer: Callable) -> None:
     """More padding behind a source changes nothing, nor does what the padding's vector is."""
-    model, source, target = transformer_and_words(transformer)
+    model, source, target = _transformer_and_words(transformer)
     scores = model(source, target)
     padded = F.pad(source, (0, 2))
-    close(model(padded, target), scores)
+    _close(model(padded, target), scores)
     with torch.no_grad():
         model.source_embedding.weight[0] += 5
-    close(model(padded, target), scores)
+    _close(model(padded, target), scores)
 
 
 # Patches
@@ -243,21 +240,17 @@ def padding_does_not_leak(transformer: Callable) -> None:
 
 def patchify_equals_loops(patchify: Callable) -> None:
     """Implementations are functions (images, patch_size) → (B, N, P²C); every number is where loops put it."""
-    x = images()
+    x = _images()
     for p in (2, P):
-        columns = WIDTH // p
-        expected = torch.empty(B, HEIGHT // p * columns, C * p * p)
-        for b in range(B):
-            for n in range(expected.shape[1]):
-                row, column = n // columns, n % columns
-                patch = x[b, :, row * p : (row + 1) * p, column * p : (column + 1) * p]
-                expected[b, n] = torch.stack([patch[c, i, j] for c in range(C) for i in range(p) for j in range(p)])
-        assert torch.equal(patchify(x, p), expected)
+        corners = itertools.product(range(0, HEIGHT, p), range(0, WIDTH, p))
+        inside = list(itertools.product(range(C), range(p), range(p)))
+        patches = [torch.stack([x[:, c, y + i, z + j] for c, i, j in inside], dim=1) for y, z in corners]
+        assert torch.equal(patchify(x, p), torch.stack(patches, dim=1))
 
 
 def unpatchify_undoes_patchify(unpatchify: Callable) -> None:
     """Implementations are functions (patches, patch_size, (height, width)) → (B, C, H, W)."""
-    x = images()
+    x = _images()
     for p in (1, 2, P):
         assert torch.equal(unpatchify(right_patchify(x, p), p, (HEIGHT, WIDTH)), x)
 
@@ -265,11 +258,9 @@ def unpatchify_undoes_patchify(unpatchify: Callable) -> None:
 def convolution_equals_linear(embedding: Callable) -> None:
     """Implementations are classes (patch_size, channels, dim) with a convolution `proj`."""
     ours, linear = embedding(P, C, D), nn.Linear(C * P * P, D)
-    with torch.no_grad():
-        linear.weight.copy_(ours.proj.weight.flatten(1))
-        linear.bias.copy_(ours.proj.bias)
+    _copy_weights([(ours.proj.weight.flatten(1), linear.weight), (ours.proj.bias, linear.bias)])
     weights = [(ours.proj.weight, linear.weight), (ours.proj.bias, linear.bias)]
-    same_map(ours, lambda x: linear(right_patchify(x, P)), images(), weights=weights)
+    _same_map(ours, lambda x: linear(right_patchify(x, P)), _images(), weights=weights)
 
 
 # Positions and Equation 1
@@ -277,24 +268,22 @@ def convolution_equals_linear(embedding: Callable) -> None:
 
 def sincos_equals_formula(sincos: Callable) -> None:
     """Implementations are functions (T, D) → (T, D)."""
-    table = sincos(T, D)
-    expected = [
-        [(math.cos if column % 2 else math.sin)(t / 10_000 ** (column // 2 * 2 / D)) for column in range(D)]
-        for t in range(T)
-    ]
-    close(table, torch.tensor(expected))
+    angles = [[t / 10_000 ** (2 * i / D) for i in range(D // 2)] for t in range(T)]
+    expected = [[f(angle) for angle in row for f in (math.sin, math.cos)] for row in angles]
+    _close(sincos(T, D), torch.tensor(expected))
+
+
+def _equation_1(embedding: nn.Module, x: Tensor) -> Tensor:
+    """z₀ of images, from the parameters of an `ImageEmbedding`. (B, C, H, W) → (B, N + 1, D)."""
+    proj = embedding.patch_embed.proj
+    patches = F.linear(right_patchify(x, P), proj.weight.flatten(1), proj.bias)
+    return torch.cat([embedding.cls_token.repeat(B, 1, 1), patches], dim=1) + embedding.positions.pos_embed
 
 
 def embedding_equals_equation_1(embedding: Callable) -> None:
     """Implementations are classes with the arguments of `ImageEmbedding`."""
-    ours = shake(embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D))
-    x, proj = images(), ours.patch_embed.proj
-    patches = right_patchify(x, P)
-    rows = []
-    for b in range(B):
-        z = [ours.cls_token[0, 0]] + [proj.weight.flatten(1) @ patches[b, n] + proj.bias for n in range(N)]
-        rows.append(torch.stack([z[t] + ours.positions.pos_embed[0, t] for t in range(N + 1)]))
-    close(ours(x), torch.stack(rows))
+    ours, x = _shake(embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D)), _images()
+    _close(ours(x), _equation_1(ours, x))
 
 
 def parameters_fit_every_batch(embedding: Callable) -> None:
@@ -302,23 +291,22 @@ def parameters_fit_every_batch(embedding: Callable) -> None:
     module = embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D)
     assert (module.cls_token.shape, module.positions.pos_embed.shape) == ((1, 1, D), (1, N + 1, D))
     for batch in (1, B, 3):
-        assert module(images(batch)).shape == (batch, N + 1, D)
+        assert module(_images(batch)).shape == (batch, N + 1, D)
 
 
 # The encoder
 
 
-def layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """LayerNorm as it reads, eps 1e-6: each token's mean to 0 and its (biased) variance to 1."""
-    centred = x - x.mean(dim=-1, keepdim=True)
-    return centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * norm.weight + norm.bias
+def _layer_norm(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """LayerNorm with eps 1e-6: each token's mean to 0 and its (biased) variance to 1."""
+    return F.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, 1e-6)
 
 
 def norm_makes_variance_one(norm: Callable) -> None:
     """Implementations are classes of norms (dim): each token has mean 0 and variance 1, divided by D, afterwards."""
     tokens = 3 * torch.randn(B, T, D) + 2
     y = norm(D)(tokens)
-    close(y.mean(dim=-1), torch.zeros(B, T))
+    _close(y.mean(dim=-1), torch.zeros(B, T))
     torch.testing.assert_close(y.var(dim=-1, correction=0), torch.ones(B, T), rtol=0, atol=1e-4)  # eps shows
 
 
@@ -331,27 +319,26 @@ def sizes_follow_the_arguments(block: Callable) -> None:
 
 def block_equals_torch(block: Callable) -> None:
     """Implementations are classes (dim, num_heads, mlp_dim), parameters as in the package."""
-    ours = shake(block(D, HEADS, HIDDEN))
+    ours = _shake(block(D, HEADS, HIDDEN))
     theirs = nn.TransformerEncoderLayer(
         *(D, HEADS, HIDDEN), dropout=0.0, activation="gelu", layer_norm_eps=1e-6, batch_first=True, norm_first=True
     )
+    their_names = {
+        "norm1": "norm1.",
+        "attn.qkv": "self_attn.in_proj_",
+        "attn.proj": "self_attn.out_proj.",
+        "norm2": "norm2.",
+        "mlp.fc1": "linear1.",
+        "mlp.fc2": "linear2.",
+    }
     pairs = [
-        (getattr(our_part, kind), getattr(their_part, prefix + kind))
-        for our_part, their_part, prefix in [
-            (ours.norm1, theirs.norm1, ""),
-            (ours.attn.qkv, theirs.self_attn, "in_proj_"),
-            (ours.attn.proj, theirs.self_attn.out_proj, ""),
-            (ours.norm2, theirs.norm2, ""),
-            (ours.mlp.fc1, theirs.linear1, ""),
-            (ours.mlp.fc2, theirs.linear2, ""),
-        ]
+        (ours.get_parameter(f"{our_name}.{kind}"), theirs.get_parameter(their_name + kind))
+        for our_name, their_name in their_names.items()
         for kind in ("weight", "bias")
     ]
-    with torch.no_grad():
-        for our_weight, their_weight in pairs:
-            their_weight.copy_(our_weight)
+    _copy_weights(pairs)
     for scale in (1.0, 1e-3):  # in small numbers LayerNorm's eps shows
-        same_map(ours, theirs, scale * torch.randn(B, T, D), weights=pairs)
+        _same_map(ours, theirs, scale * torch.randn(B, T, D), weights=pairs)
 
 
 # The whole model: implementations are classes (config)
@@ -359,80 +346,73 @@ def block_equals_torch(block: Callable) -> None:
 
 def vit_equals_equations_1_to_4(vit: Callable) -> None:
     """Features and logits are those of the four equations, written out."""
-    model, x = shake(vit(small_config())), images()
-    proj = model.embedding.patch_embed.proj
-    patches = F.linear(right_patchify(x, P), proj.weight.flatten(1), proj.bias)
-    z = torch.cat([model.embedding.cls_token.repeat(B, 1, 1), patches], dim=1)
-    z = z + model.embedding.positions.pos_embed  # Eq. 1
+    model, x = _shake(vit(_small_config())), _images()
+    z = _equation_1(model.embedding, x)
     for block in model.encoder.blocks:
         msa, mlp = block.attn, block.mlp
-        q, k, v = F.linear(layer_norm(z, block.norm1), msa.qkv.weight, msa.qkv.bias).split(D, dim=-1)
+        q, k, v = F.linear(_layer_norm(z, block.norm1), msa.qkv.weight, msa.qkv.bias).split(D, dim=-1)
         slices = [slice(i, i + D // HEADS) for i in range(0, D, D // HEADS)]
         heads = [right_attention(q[..., cut], k[..., cut], v[..., cut])[0] for cut in slices]
         z = F.linear(torch.cat(heads, dim=-1), msa.proj.weight, msa.proj.bias) + z  # Eq. 2
-        hidden = F.linear(layer_norm(z, block.norm2), mlp.fc1.weight, mlp.fc1.bias)
-        hidden = hidden * 0.5 * (1 + torch.erf(hidden / math.sqrt(2)))
+        hidden = F.gelu(F.linear(_layer_norm(z, block.norm2), mlp.fc1.weight, mlp.fc1.bias))
         z = F.linear(hidden, mlp.fc2.weight, mlp.fc2.bias) + z  # Eq. 3
-    y = layer_norm(z[:, 0], model.norm)  # Eq. 4
-    close(model.features(x), y)
-    close(model(x), F.linear(y, model.head.weight, model.head.bias))
+    y = _layer_norm(z[:, 0], model.norm)  # Eq. 4
+    _close(model.features(x), y)
+    _close(model(x), F.linear(y, model.head.weight, model.head.bias))
 
 
 def mean_pooling_ignores_the_class_token(vit: Callable) -> None:
     """With no block to mix the tokens, the features are the mean of the patches."""
-    model = shake(vit(small_config(pool="mean", depth=1)))
+    model = _shake(vit(_small_config(pool="mean", depth=1)))
     model.encoder = nn.Identity()
-    before = model(x := images())
+    before = model(x := _images())
     with torch.no_grad():
         model.embedding.cls_token += torch.randn(D)
-    close(model(x), before)
-    close(model.features(x), model.tokens(x)[:, 1:].mean(dim=1))
+    _close(model(x), before)
+    _close(model.features(x), model.tokens(x)[:, 1:].mean(dim=1))
 
 
 def blocks_start_different(vit: Callable) -> None:
     """No two blocks begin with the same weights, as copies of one would."""
-    blocks = vit(small_config(depth=3)).encoder.blocks
-    starts = [torch.cat([p.flatten() for p in block.parameters() if p.ndim > 1]) for block in blocks]
-    assert len(starts) == 3
-    for one, other in itertools.combinations(starts, 2):
-        assert differ(one, other)
+    starts = [block.mlp.fc1.weight for block in vit(_small_config(depth=3)).encoder.blocks]
+    assert len(starts) == 3 and all(_differ(*pair) for pair in itertools.combinations(starts, 2))
 
 
 def the_order_of_patches_counts(vit: Callable) -> None:
     """Images whose patches have exchanged places get other logits."""
-    model, x = shake(vit(small_config())), images()
-    assert differ(model(x), model(x.roll((P, P), dims=(2, 3))))
+    model, x = _shake(vit(_small_config())), _images()
+    assert _differ(model(x), model(x.roll((P, P), dims=(2, 3))))
 
 
 def scores_are_no_probabilities(vit: Callable) -> None:
     """The softmax belongs to the loss: logits may be negative, and their sum is free."""
-    scores = shake(vit(small_config()))(images())
-    assert (scores < 0).any() or differ(scores.sum(dim=-1), torch.ones(B))
+    scores = _shake(vit(_small_config()))(_images())
+    assert (scores < 0).any() or _differ(scores.sum(dim=-1), torch.ones(B))
 
 
 def first_loss_is_log_k(vit: Callable) -> None:
     """Before any training the K classes are equally likely."""
-    loss = F.cross_entropy(vit(small_config())(images()), torch.randint(K, (B,)))
-    close(loss, torch.tensor(math.log(K)))
+    loss = F.cross_entropy(vit(_small_config())(_images()), torch.randint(K, (B,)))
+    _close(loss, torch.tensor(math.log(K)))
 
 
 # Training
 
 
-def unequal_batches() -> list[tuple[Tensor, Tensor]]:
+def _unequal_batches() -> list[tuple[Tensor, Tensor]]:
     """Seven examples in batches of 4 and 3."""
     x, labels = torch.randn(7, D), torch.randint(K, (7,))
     return [(x[:4], labels[:4]), (x[4:], labels[4:])]
 
 
-def classifier() -> nn.Module:
+def _classifier() -> nn.Module:
     """A small model (…, D) → (…, K) with dropout."""
     return nn.Sequential(nn.Linear(D, HIDDEN), nn.GELU(), nn.Dropout(0.5), nn.Linear(HIDDEN, K))
 
 
 def epoch_equals_the_bare_loop(train_epoch: Callable) -> None:
     """Implementations are functions (model, batches, optimizer) → mean loss."""
-    batches, ours, theirs = unequal_batches(), classifier().eval(), classifier()
+    batches, ours, theirs = _unequal_batches(), _classifier().eval(), _classifier()
     theirs.load_state_dict(ours.state_dict())
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=0.1)
     torch.manual_seed(3)
@@ -447,15 +427,13 @@ def epoch_equals_the_bare_loop(train_epoch: Callable) -> None:
     loss = train_epoch(ours, batches, torch.optim.AdamW(ours.parameters(), lr=0.1))
     assert math.isclose(loss, sum(losses).item() / 7, rel_tol=1e-5)
     for our_parameter, their_parameter in zip(ours.parameters(), theirs.parameters(), strict=True):
-        close(our_parameter, their_parameter)
+        _close(our_parameter, their_parameter)
 
 
 def evaluation_counts_each_example_once(evaluate: Callable) -> None:
     """Implementations are functions (model, batches) → something with loss and accuracy. Right: 4 of 4, then 1 of 3."""
-    model = nn.Sequential(nn.Linear(K, K), nn.Dropout(0.5))
-    with torch.no_grad():
-        model[0].weight.copy_(3 * torch.eye(K))
-        model[0].bias.zero_()
+    model = nn.Sequential(nn.Linear(K, K, bias=False), nn.Dropout(0.5))
+    _copy_weights([(3 * torch.eye(K), model[0].weight)])
     labels = torch.tensor([0, 1, 2, 3, 4, 6, 7])
     x = torch.eye(K)[:7] + 0.1 * torch.rand(7, K)
     evaluation = evaluate(model, [(x[:4], labels[:4]), (x[4:], labels[4:])])
@@ -466,14 +444,14 @@ def evaluation_counts_each_example_once(evaluate: Callable) -> None:
 def evaluation_leaves_the_mode(evaluate: Callable) -> None:
     """Implementations are functions (model, batches); the model trains or evaluates afterwards as before."""
     for training in (True, False):
-        model = classifier().train(training)
-        evaluate(model, unequal_batches())
+        model = _classifier().train(training)
+        evaluate(model, _unequal_batches())
         assert [module.training for module in model.modules()] == [training] * 5
 
 
 def only_matrices_decay(groups: Callable) -> None:
     """Implementations are functions (model, weight_decay) → parameter groups."""
-    model = VisionTransformer(small_config())
+    model = VisionTransformer(_small_config())
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     decay = [(names[id(p)], group["weight_decay"]) for group in groups(model, 0.3) for p in group["params"]]
     assert sorted(name for name, _ in decay) == sorted(names.values()), "every parameter is there exactly once"
@@ -488,8 +466,8 @@ def decay_is_decoupled(optimizer: Callable) -> None:
     stepper = optimizer(parameter_groups(model, weight_decay=0.5), lr=0.1)
     (0 * model(torch.randn(B, D)).sum()).backward()
     stepper.step()
-    close(model.weight.detach(), 0.95 * weight)
-    close(model.bias.detach(), bias)
+    _close(model.weight.detach(), 0.95 * weight)
+    _close(model.bias.detach(), bias)
 
 
 def warmup_cosine_equals_formula(schedule: Callable) -> None:
@@ -503,7 +481,7 @@ def warmup_cosine_equals_formula(schedule: Callable) -> None:
 # Attention maps
 
 
-def some_weights() -> Tensor:
+def _some_weights() -> Tensor:
     """Attention of three blocks. (L, B, h, T, T) with T = N + 1, rows sum to 1."""
     return torch.randn(3, B, HEADS, N + 1, N + 1).mul(3).softmax(dim=-1)
 
@@ -514,18 +492,69 @@ def rollout_is_a_walk(rollout: Callable) -> None:
     Rows are shares; without mixing, every token stays what it was; and tokens that look nowhere but at token 0 keep
     half of themselves in each of the three blocks.
     """
-    close(rollout(some_weights()).sum(dim=-1), torch.ones(B, N + 1))
+    _close(rollout(_some_weights()).sum(dim=-1), torch.ones(B, N + 1))
     identity = torch.eye(N + 1).expand(B, -1, -1)
-    close(rollout(identity.expand(3, HEADS, -1, -1, -1).transpose(1, 2)), identity)
+    _close(rollout(identity.expand(3, HEADS, -1, -1, -1).transpose(1, 2)), identity)
     to_the_first = torch.zeros(3, B, HEADS, N + 1, N + 1)
     to_the_first[..., 0] = 1
     kept = rollout(to_the_first).diagonal(dim1=1, dim2=2)[:, 1:]
-    close(kept, torch.full((B, N), 1 / 8))
+    _close(kept, torch.full((B, N), 1 / 8))
 
 
 def every_picture_has_its_own_map(patch_map: Callable) -> None:
     """Implementations are functions ((..., T, T), grid) → (..., rows, columns), the class token's row."""
-    weights = some_weights()
+    weights = _some_weights()
     maps = patch_map(weights, GRID)
-    for block, picture, head in itertools.product(range(3), range(B), range(HEADS)):
-        close(maps[block, picture, head].flatten(), weights[block, picture, head, 0, 1:])
+    for place in itertools.product(range(3), range(B), range(HEADS)):
+        _close(maps[place].flatten(), weights[place][0, 1:])
+
+
+# Any number of tokens
+
+
+def packed_images_stay_apart(same_image: Callable) -> None:
+    """Implementations are functions owner → mask: in a packed row, attention gives each sequence what it gets alone."""
+    lengths = (2, 4, 3)
+    x = torch.randn(1, sum(lengths) + 2, D)  # the last two are padding
+    owner = torch.tensor([[*(i for i, length in enumerate(lengths) for _ in range(length)), -1, -1]])
+    together = right_attention(x, x, x, same_image(owner).squeeze(1))[0]
+    alone = [right_attention(part, part, part)[0] for part in x[:, :-2].split(lengths, dim=1)]
+    _close(together[:, :-2], torch.cat(alone, dim=1))
+
+
+def a_merged_key_counts_for_its_parts(proportional: Callable) -> None:
+    """Implementations are functions (q, k, v, size): equal keys and values give the same merged as one by one."""
+    q, k, v = torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 4)
+    size = torch.tensor([1, 3, 1, 2, 1, 1, 4])
+    each = right_attention(q, k.repeat_interleave(size, dim=2), v.repeat_interleave(size, dim=2))[0]
+    _close(proportional(q, k, v, size.to(q).expand(B, -1)), each)
+
+
+def merging_keeps_the_sum(merge: Callable) -> None:
+    """Implementations are functions (z, keys, groups, r): tokens times their sizes add up to what they did before.
+
+    Each round leaves one token fewer, every first token is in exactly one group, and the class token stays as it is.
+    """
+    z, groups = torch.randn(B, N + 1, D), torch.eye(N + 1).expand(B, -1, -1)
+    total, class_token = z.sum(dim=1), z[:, 0]
+    for fewer in range(1, 4):
+        z, groups = merge(z, torch.randn(B, z.shape[1], 4), groups, 1)
+        assert z.shape == (B, N + 1 - fewer, D)
+        _close((z * groups.sum(dim=-1, keepdim=True)).sum(dim=1), total)
+        _close(groups.sum(dim=1), torch.ones(B, N + 1))
+        _close(z[:, 0], class_token)
+
+
+def windows_are_looked_into(window_attention: Callable) -> None:
+    """Implementations are functions (attention, x, grid, window, shift): full attention, masked to windows.
+
+    One window that holds the whole grid is full attention itself.
+    """
+    attention = _shake(MultiHeadSelfAttention(D, HEADS))
+    x, grid = torch.randn(B, 4 * 6, D), (4, 6)
+    row, column = torch.arange(4).repeat_interleave(6), torch.arange(6).repeat(4)
+    for shift in (0, 1):
+        window = 100 * ((row - shift) // 2) + (column - shift) // 2
+        _close(window_attention(attention, x, grid, 2, shift), attention(x, window[:, None] == window))
+    square = x[:, :16]
+    _close(window_attention(attention, square, (4, 4), 4, 0), attention(square))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -9,17 +10,19 @@ from pathlib import Path, PureWindowsPath
 
 import ignite.distributed as idist
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitbook._support.files import alone_in, read_whole, refuse_pipes, write_whole
 from vitbook._support.images import read_image
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
 from vitbook.checkpoint import load_checkpoint
-from vitbook.data import Dataset, load_dataset
+from vitbook.cnn import CNNConfig, WhiteningCNN
+from vitbook.data import Dataset, Images, load_dataset
 from vitbook.downloads.datasets import SOURCES
 from vitbook.engine import TrainConfig, batches, fingerprint, fit
-from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
+from vitbook.pretrained.preprocessing import STYLES
 from vitbook.runtime import device
 from vitbook.training import Evaluation, evaluate
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
@@ -39,6 +42,8 @@ class Run:
     # weights to begin with: a file, or a name, as timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k; they bring their
     # shape, the head starts from scratch, and positions and colors are made to fit the data
     init: str | None = None
+    # weights to learn from, of the same classes and image size: the folder of a run, or a file or name as for init
+    teacher: str | None = None
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
     validation: float = 0.1  # share of the training images that is set apart to choose by; 0 for none
@@ -46,6 +51,7 @@ class Run:
     train: TrainConfig = field(default_factory=TrainConfig)  # how the model is trained
     # its shape; channels, num_classes and, except for a folder's images, image_size are those of the data
     vit: ViTConfig = CONFIGS["vit_digits"]
+    cnn: tuple[int, ...] = ()  # widths of a `WhiteningCNN`'s blocks, which is then trained in place of the ViT
 
     @property
     def place(self) -> Path:
@@ -113,10 +119,15 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
         height, width = data.train.images.shape[2:]
         shape = dict(image_size=(height, width), channels=data.train.images.shape[1], num_classes=len(data.class_names))
         torch.manual_seed(run.train.seed)
-        model = VisionTransformer(replace(run.vit, **shape))
+        run = replace(run, vit=replace(run.vit, **shape))
+        if run.cnn:
+            model = WhiteningCNN(CNNConfig(**shape, widths=run.cnn))
+            model.whiten(data.normalize(data.train.images[:5000]))
+        else:
+            model = VisionTransformer(run.vit)
         if run.init is not None:
             data = replace(data, given_moments=_begin_with(run.init, model))
-        run = replace(run, vit=model.config)
+        teacher = run.teacher and load_teacher(run.teacher, data)
         with alone_in(run.place) if idist.get_rank() == 0 else nullcontext():
             if resume and all((run.place / name).exists() for name in ("last.json", "run.json")):
                 before = read_run(run.place / "run.json").init
@@ -125,7 +136,80 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
             if idist.get_rank() == 0 and not (run.place / "last.json").exists():
                 write_run(run)
             on = idist.device() if torch.cuda.is_available() else torch.device("cpu")  # one GPU each, or the CPU
-            return fit(model.to(on), data, run.train, run.place, resume, progress)
+            return fit(model.to(on), data, run.train, run.place, resume, progress, teacher)
+
+
+def with_seeds(run: Run, seeds: int) -> list[Run]:
+    """The run itself; or, for several seeds, one with each from its own on, in folders seed_0, seed_1, … of its own."""
+    if seeds == 1:
+        return [run]
+    every = range(run.train.seed, run.train.seed + seeds)
+    return [replace(run, folder=run.place / f"seed_{n}", train=replace(run.train, seed=n)) for n in every]
+
+
+def over_seeds(histories: list[list[dict]]) -> str:
+    """What runs of several seeds came to: validation accuracy at its best, or training accuracy where there is none."""
+    if "validation_accuracy" in histories[0][-1]:
+        best = [max(record["validation_accuracy"] for record in history) for history in histories]
+        return f"validation accuracy {mean_and_spread(best)}"
+    return f"training accuracy {mean_and_spread([history[-1]['train_accuracy'] for history in histories])}"
+
+
+def mean_and_spread(accuracies: list[float]) -> str:
+    """Mean, standard deviation (of a sample, n − 1) and range of some shares, in percent."""
+    mean, spread = statistics.mean(accuracies), statistics.stdev(accuracies)
+    low, high = min(accuracies), max(accuracies)
+    return f"{mean:.2%} ± {100 * spread:.2f} ({low:.2%} to {high:.2%}, {len(accuracies)} runs)"
+
+
+def recorded(recipe: str) -> str:
+    """What the recorded run of a recipe came to, in words: accuracy and time. Of one seed, if it does not say more."""
+    if recipe not in RECORDED:
+        return "not measured yet"
+    record = json.loads(RECORDED[recipe].read_text())
+    last = record["history"][-1]
+    time = f"{record.get('core_seconds', last['seconds']) / 60:.0f} minutes"
+    if "core_seconds" in record:
+        time += f" of one core{', those of its teacher included' if record.get('teacher_core_seconds') else ''}"
+    if last["epoch"] != read_run(RECIPES[recipe]).train.epochs:
+        time += f" ({last['epoch']} epochs)"
+    return f"test accuracy {record['test_accuracy']:.1%} (one seed) after {time}: {record['about']}"
+
+
+class Teacher(nn.Module):
+    """A model that takes images as they are normalized for another: x·std + mean, normalized as its own were."""
+
+    def __init__(self, weights: Pretrained, data: Dataset):
+        super().__init__()
+        self.model = weights.model
+        mean, std = (torch.tensor(moment) for moment in (weights.preprocessing.mean, weights.preprocessing.std))
+        self.register_buffer("scale", (data.std / std)[:, None, None])
+        self.register_buffer("shift", ((data.mean - mean) / std)[:, None, None])
+
+    def forward(self, images: Images) -> Tensor:
+        return self.model(images * self.scale + self.shift)
+
+
+def load_teacher(source: str, data: Dataset) -> Teacher:
+    """Weights to learn from, ready for the images of `data`.
+
+    Raises ValueError unless size and classes are the same, FileNotFoundError where there are none, with what trains
+    them.
+    """
+    recipe = Path(source).name
+    if recipe in RECIPES and not os.path.exists(source):
+        raise FileNotFoundError(f"there is no teacher at {source}; `vitbook train --config {recipe}` trains it")
+    weights = open_weights(source)
+    names, config = weights.class_names, weights.model.config
+    theirs = {"images": (config.channels, *config.image_size), "classes": names or config.num_classes}
+    ours = {
+        "images": tuple(data.train.images.shape[1:]),
+        "classes": data.class_names if names else len(data.class_names),
+    }
+    for name, wanted in ours.items():
+        if theirs[name] != wanted:
+            raise ValueError(f"teacher {source} must know the data's {name} {wanted}, got {theirs[name]}")
+    return Teacher(weights, data)
 
 
 def _begin_with(init: str, model: VisionTransformer) -> tuple[Tensor, Tensor]:
@@ -172,9 +256,24 @@ def open_weights(source: Path | str) -> Pretrained:
         source = _best_in(source)
     if os.path.exists(source):
         refuse_pipes(Path(source))
-    weights = load_pretrained(source)
+    weights = _open_cnn(source) or load_pretrained(source)
     weights.model.to(device())
     return weights
+
+
+def _open_cnn(source: Path | str) -> Pretrained | None:
+    """A checkpoint's `WhiteningCNN`; None for anything else."""
+    path = Path(source, "best.json") if Path(source).is_dir() else Path(source)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    tensors, facts = load_checkpoint(path)
+    if "widths" not in (facts.get("model") or ()):
+        return None
+    model = WhiteningCNN(from_json(CNNConfig, facts["model"])).eval()
+    model.load_state_dict(tensors)
+    moments = {name: tuple(facts[name]) for name in ("mean", "std")}
+    preprocessing = Preprocessing(image_size=model.config.image_size, **STYLES["vitbook"] | moments)
+    return Pretrained(model, preprocessing, tuple(facts["class_names"]), "vitbook", ())
 
 
 def _best_in(checkpoint: Path) -> Path:

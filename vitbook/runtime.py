@@ -41,7 +41,7 @@ def device() -> torch.device:
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies matrices in bfloat16 by itself; others imitate it, and float32 is quicker there.
+    """Whether the device multiplies matrices in bfloat16 in hardware. Others emulate it, and float32 is quicker there.
 
     NVIDIA's GPUs do from compute capability 8.0 on (Ampere; Colab's T4 has 7.5), x86 CPUs with AVX-512 BF16 or AMX, ARM
     CPUs with BF16. Taken for granted where torch cannot say; False for a GPU that is not there.

@@ -8,21 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitbook._support.names import unknown
-from vitbook._support.validation import (
-    check_choice,
-    check_grids,
-    check_kind,
-    check_lengths,
-    check_shares,
-    check_sizes,
-    is_whole,
-)
+from vitbook._support.validation import check_choice, check_grids, check_kind, check_shares, check_sizes, is_whole
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.multihead import width_of_heads
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, stem_stride
 
-POOLS = ("class", "mean")
+_POOLS = ("class", "mean")
 Images = Float[Tensor, "batch channels height width"]
 
 
@@ -48,18 +40,16 @@ class ViTConfig:
     drop_path: float = 0.0  # probability of dropping a branch of the last block in training; smaller for earlier ones
 
     def __post_init__(self):
+        whole = ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim", "stem")
+        check_sizes(**{name: getattr(self, name) for name in whole})
+        check_sizes(0, num_classes=self.num_classes)
         size = (self.image_size,) * 2 if is_whole(self.image_size) else self.image_size
         check_grids(image_size=size)
-        check_lengths(None, stem=self.stem)
         object.__setattr__(self, "image_size", tuple(size))
         object.__setattr__(self, "stem", tuple(self.stem))  # JSON has lists alone
-        for name in ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim"):
-            check_sizes(**{name: getattr(self, name)})
-        check_sizes(0, num_classes=self.num_classes)
-        check_sizes(stem=min(self.stem, default=1))
         check_shares(dropout=self.dropout, attention_dropout=self.attention_dropout, drop_path=self.drop_path)
         check_choice("positions", self.positions, POSITIONS)
-        check_choice("pool", self.pool, POOLS)
+        check_choice("pool", self.pool, _POOLS)
         check_kind(bool, class_token=self.class_token, qkv_bias=self.qkv_bias)
         if self.pool == "class" and not self.class_token:
             raise ValueError("pool 'class' needs class_token=True; without a class token use pool='mean'")
@@ -85,7 +75,7 @@ class VisionTransformer(nn.Module):
         """patch_embed: replaces that of the config, for instance a `HybridEmbedding` on a stem of your own."""
         super().__init__()
         c = self.config = config
-        patch_embed = make_patch_embed(c) if patch_embed is None else patch_embed
+        patch_embed = _make_patch_embed(c) if patch_embed is None else patch_embed
         self.embedding = ImageEmbedding(patch_embed, c.image_size, c.dim, c.class_token, c.positions, c.dropout)
         self.encoder = Encoder(
             c.dim, c.depth, c.num_heads, c.mlp_dim, c.dropout, c.attention_dropout, c.qkv_bias, c.drop_path
@@ -139,7 +129,7 @@ class VisionTransformer(nn.Module):
     initialise = initialize  # its name in the first edition
 
 
-def make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
+def _make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
     """The linear patch embedding; or, where the config has a stem, that of the stem's map."""
     if not config.stem:
         return PatchEmbedding(config.patch_size, config.channels, config.dim)

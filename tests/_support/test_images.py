@@ -5,10 +5,9 @@ import os
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from vitbook._support.images import center_crop, decode_image, read_image, to_rgb, to_tensor
+from vitbook._support.images import center_crop, decode_image, read_image, to_rgb
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 LOSSY = 6  # levels by which JPEG and WEBP may be off
@@ -42,11 +41,9 @@ def assert_near(got, expected, tolerance: int) -> None:
 @pytest.mark.parametrize(
     ("mode", "kind", "tolerance"),
     [
-        *[("RGB", kind, 0) for kind in ("PNG", "BMP", "TIFF", "PPM", "GIF", "JPEG2000")],
-        *[("P", kind, 0) for kind in ("PNG", "GIF", "BMP", "TIFF")],
-        *[("RGBA", kind, 0) for kind in ("PNG", "TIFF")],
-        *[("RGB", kind, LOSSY) for kind in ("JPEG", "WEBP")],
-        *[("CMYK", kind, LOSSY) for kind in ("JPEG", "TIFF")],
+        *[("RGB", kind, 0) for kind in ("PNG", "BMP", "TIFF", "GIF")],
+        *[("P", "PNG", 0), ("P", "GIF", 0), ("RGBA", "PNG", 0)],
+        *[("RGB", "JPEG", LOSSY), ("RGB", "WEBP", LOSSY), ("CMYK", "JPEG", LOSSY)],
     ],
 )
 def test_colors_are_what_they_were(mode, kind, tolerance):
@@ -55,17 +52,16 @@ def test_colors_are_what_they_were(mode, kind, tolerance):
     assert_near(corners(got), [RED, GREEN, BLUE, WHITE], tolerance)
 
 
-@pytest.mark.parametrize(("mode", "kind"), [("L", "PNG"), ("L", "JPEG"), ("1", "PNG"), ("L", "GIF"), ("LA", "PNG")])
+@pytest.mark.parametrize(("mode", "kind"), [("L", "PNG"), ("1", "PNG"), ("LA", "PNG")])
 def test_gray_becomes_three_equal_channels(mode, kind):
     image = Image.new("L", (24, 16), 0)
     image.paste(255, (12, 0, 24, 16))
     assert corners(decode_image(file(image.convert(mode), kind), "it")) == [BLACK, WHITE, BLACK, WHITE]
 
 
-@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-def test_sixteen_bits_become_eight(kind):
+def test_sixteen_bits_become_eight():
     levels = np.array([[0, 128, 129, 257], [32_768, 65_278, 65_407, 65_535]], dtype=np.uint16)
-    got = np.asarray(decode_image(file(Image.fromarray(levels), kind), "it"))
+    got = np.asarray(decode_image(file(Image.fromarray(levels), "PNG"), "it"))
     assert got[..., 0].tolist() == [[0, 0, 1, 1], [128, 254, 255, 255]]
     assert (got == got[..., :1]).all()
 
@@ -86,10 +82,7 @@ TURNS = {  # EXIF's orientation → where the corners of the stored image are to
     1: [RED, GREEN, BLUE, WHITE],
     2: [GREEN, RED, WHITE, BLUE],
     3: [WHITE, BLUE, GREEN, RED],
-    4: [BLUE, WHITE, RED, GREEN],
-    5: [RED, BLUE, GREEN, WHITE],
     6: [BLUE, RED, WHITE, GREEN],
-    7: [WHITE, GREEN, BLUE, RED],
     8: [GREEN, WHITE, RED, BLUE],
 }
 
@@ -100,7 +93,7 @@ def turned(turn: int) -> Image.Exif:
     return exif
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 @pytest.mark.parametrize("turn", TURNS)
 def test_an_image_is_turned_once_as_its_exif_says(kind, turn):
     got = decode_image(file(quarters(), kind, exif=turned(turn)), "it")
@@ -110,26 +103,17 @@ def test_an_image_is_turned_once_as_its_exif_says(kind, turn):
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, over what it could not read
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
-def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path, kind):
+def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path):
     """As training, prediction and explanation read it: from the file, then once more by the preprocessing."""
     exif = turned(6).tobytes().removeprefix(b"Exif\0\0")
-    content = file(quarters(), kind, exif=turned(6))
-    start, random = content.index(exif), np.random.RandomState(0)
-    seen = set()
+    content = file(quarters(), "JPEG", exif=turned(6))
+    start, seen = content.index(exif), set()
     for at in range(start, start + len(exif)):
-        for byte in {0, 255, random.randint(256)}:
-            (tmp_path / "damaged").write_bytes(content[:at] + bytes([byte]) + content[at + 1 :])
-            image = read_image(tmp_path / "damaged")
-            again = to_rgb(image)
-            assert image.tobytes() == again.tobytes()
-            seen.add(image.size)
+        (tmp_path / "damaged").write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+        image = read_image(tmp_path / "damaged")
+        assert image.tobytes() == to_rgb(image).tobytes()
+        seen.add(image.size)
     assert seen == {(64, 32), (32, 64)}, "the orientation counts where it can be read"
-
-
-def test_of_several_frames_the_first_is_taken():
-    frames = [Image.new("RGB", (24, 16), color) for color in (GREEN, RED)]
-    assert corners(decode_image(file(frames[0], "GIF", save_all=True, append_images=frames[1:]), "it")) == [GREEN] * 4
 
 
 @pytest.mark.parametrize(
@@ -137,13 +121,11 @@ def test_of_several_frames_the_first_is_taken():
     [
         (b"", "its format is unknown"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "its format is unknown"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "its format is unknown"),
-        (file(quarters(), "PNG")[:-40], "."),
         (file(quarters(), "JPEG")[:-40], "truncated"),
         (file(Image.new("F", (2, 2), 0.5), "TIFF"), "floating-point"),
         (file(Image.new("I", (2, 2), 70_000), "TIFF"), "gray levels must lie in 0 … 65,535, lie in 70,000 … 70,000"),
     ],
-    ids=["empty", "program", "drawing", "cut PNG", "cut JPEG", "floats", "32 bits"],
+    ids=["empty", "program", "cut JPEG", "floats", "32 bits"],
 )
 def test_what_is_no_image_is_named(tmp_path, content, why):
     (tmp_path / "file.png").write_bytes(content)
@@ -174,11 +156,3 @@ def test_the_middle_is_taken_and_scaled(size):
     image.paste(BLUE, (left, top, left + width, top + height))
     got = center_crop(image, 8, 16)
     assert got.size == (16, 8) and corners(got) == [BLUE] * 4
-
-
-def test_the_tensor_has_the_channels_first():
-    pixels = np.arange(2 * 4 * 3, dtype=np.uint8).reshape(2, 4, 3)
-    for image in (pixels, Image.fromarray(pixels)):
-        got = to_tensor(image)
-        assert got.dtype == torch.uint8 and got.is_contiguous()
-        assert got.tolist() == pixels.transpose(2, 0, 1).tolist()

@@ -1,4 +1,4 @@
-"""The book as a whole: contents, address, versions, licenses, pins, and what the tools write."""
+"""The book as a whole: contents, links, the install cell, the address, and the version."""
 
 import re
 import subprocess
@@ -9,7 +9,6 @@ import notebook_lint as lint
 import notebooks as notebook_tool
 import pytest
 import yaml
-from site_address import pages_url
 from site_chapters import parts
 
 import vitbook
@@ -17,7 +16,6 @@ import vitbook
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = lint.chapter_paths()
 PAGES = sorted({*ROOT.glob("*.md"), ROOT / ".github" / "pull_request_template.md", ROOT / "vitbook/assets/README.md"})
-TEXT = {".bib", ".cff", ".css", ".ipynb", ".js", ".md", ".py", ".txt", ".yml"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -58,40 +56,28 @@ def test_links_of_pages_lead_somewhere(page: Path) -> None:
     assert not [name for name in files if not (page.parent / name).exists()]
 
 
-# The address
-
-
-def addresses(text: str) -> set[str]:
-    """Addresses in a text whose last part is the repository's name: owner/name."""
-    name = re.escape(PROJECT["urls"]["Repository"].rpartition("/")[2])
-    return set(re.findall(rf"github(?:usercontent)?(?:\.com)?/([\w.-]+/{name})\b", text))
+def test_the_install_cell_installs_only_where_the_package_is_missing(monkeypatch) -> None:
+    """The cell as Python: `%pip` stands for a call that is counted."""
+    source = re.sub(
+        r"^( *)%pip (.*)$", r"\1installs.append('\2')", notebook_tool.install_source("01_attention.ipynb"), flags=re.M
+    )
+    installs: list[str] = []
+    exec(source, {"installs": installs})
+    assert installs == []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    exec(source, {"installs": installs})
+    assert installs == [f"install -q git+{notebook_tool.repository_url()}"]  # and upgrades nothing
 
 
 def test_the_address_stands_in_one_place() -> None:
-    owner_and_name = notebook_tool.repository_url().removeprefix("https://github.com/")
-    # The README and the citation are read where nothing can derive the address.
-    exempt = {"pyproject.toml": "", "README.md": owner_and_name, "CITATION.cff": owner_and_name}
-    try:
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no git here to list the project's files")
-    for name in filter(None, listed.split("\0")):
-        path = ROOT / name
-        if path.suffix not in TEXT or not path.exists():
-            continue
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".ipynb":
-            cells = [cell for cell in notebook_tool.read(path).cells if not notebook_tool.is_generated(cell)]
-            text = "\n".join(cell.source for cell in cells)
-        assert addresses(text) <= {exempt.get(name)}, f"{name}: derive the address from pyproject.toml"
-    assert pages_url(notebook_tool.repository_url()) in text_of("README.md")
-
-
-def test_another_address_is_found() -> None:
-    assert addresses(f"see colab/github/someone/{notebook_tool.repository_url().rpartition('/')[2]}/blob")
-
-
-# Versions, licenses, pins
+    """And in what is read where nothing can derive it; chapters get it with their stamp."""
+    address = notebook_tool.repository_url().removeprefix("https://github.com/")
+    found = subprocess.run(
+        ["git", "grep", "-lF", address, "--", ":!chapters"], cwd=ROOT, capture_output=True, text=True
+    )
+    if found.returncode > 1:
+        pytest.skip("no git here to search the project's files")
+    assert {*found.stdout.split()} <= {"pyproject.toml", "README.md", "CITATION.cff"}
 
 
 def test_the_version_is_the_same_everywhere() -> None:
@@ -99,18 +85,3 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert vitbook.__version__ == version == yaml.safe_load(text_of("CITATION.cff"))["version"]
     log = text_of("CHANGELOG.md")
     assert f"## [{version}]" in log or (f"What will be {version}" in log and "## [Unreleased]" in log)
-
-
-def test_licenses_agree() -> None:
-    assert PROJECT["license"] == "MIT" and text_of("LICENSE").startswith("MIT License\n")
-    assert yaml.safe_load(text_of("CITATION.cff"))["license"] == ["MIT", "CC-BY-4.0"]
-    assert "Creative Commons Attribution 4.0 International Public License" in text_of("LICENSE-TEXT")
-
-
-def test_only_the_requirements_pin() -> None:
-    lines = [line.split("#")[0].strip() for line in text_of("requirements.txt").splitlines()]
-    assert not [line for line in filter(None, lines) if not re.fullmatch(r"[\w.-]+==[\w.!+-]+( ; .+)?", line)]
-    bounds = [re.fullmatch(r"([\w.-]+)>=[\d.]+", requirement) for requirement in PROJECT["dependencies"]]
-    assert all(bounds), "hosted notebooks bring their own versions: lower bounds, and nothing else"
-    pinned = {line.partition("==")[0].lower() for line in lines}
-    assert {bound[1].lower() for bound in bounds} <= pinned

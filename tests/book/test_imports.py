@@ -53,24 +53,3 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         names = imported(path.read_text(encoding="utf-8"), anywhere=False)
         graph[full] = {part for name in names for part in (name, name.rpartition(".")[0]) if part in FILES} - {full}
     TopologicalSorter(graph).prepare()  # raises CycleError
-
-
-@pytest.mark.parametrize(
-    ("module", "source"),
-    [
-        ("attention", "from vitbook.multihead import split_heads"),
-        ("attention", "from vitbook import vit"),
-        ("encoder", "import vitbook.heads"),
-        ("encoder", "def f():\n    from vitbook.vit import create_vit"),
-        ("attention", "import matplotlib.pyplot as plt"),
-        ("vit", "from vitbook import cli"),
-        ("engine", "from vitbook.exercises.grading import Exercise"),
-    ],
-)
-def test_wrong_imports_are_found(module: str, source: str) -> None:
-    assert complaints(module, source)
-
-
-def test_what_a_reader_knows_may_be_imported() -> None:
-    assert complaints("multihead", "from vitbook.attention import attention\nimport vitbook._support.validation") == []
-    assert complaints("cli", "from vitbook.vit import create_vit\nfrom vitbook.exercises import check") == []

@@ -17,15 +17,14 @@ import torch
 from PIL import Image
 from small_sets import SMALL_SETS, unpack
 
-from vitbook import plotting, runs
-from vitbook.attention_maps import recorded_attention, rollout
+from vitbook import runs
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.cli import main
 from vitbook.cli.commands import COMMANDS
-from vitbook.data import digits, photograph
+from vitbook.data import digits, normalize
 from vitbook.downloads.datasets import SOURCES
 from vitbook.pretrained import load_pretrained
-from vitbook.vit import VisionTransformer, ViTConfig
+from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
 
@@ -44,6 +43,16 @@ def blind(tmp_path_factory) -> Path:
     config = ViTConfig(8, 4, 1, 10, dim=12, depth=1, num_heads=3, mlp_dim=20, pool="mean", class_token=False)
     facts = dict(model=asdict(config), class_names=list("0123456789"), mean=[0.3], std=[0.4])
     return save_checkpoint(tmp_path_factory.mktemp("runs"), "blind", VisionTransformer(config).state_dict(), facts)
+
+
+@pytest.fixture(scope="module")
+def foreigners(tmp_path_factory) -> dict[str, Path]:
+    """Weights as timm writes them, for images of 12×12 color pixels and 7 classes, and some that cannot be used."""
+    folder = tmp_path_factory.mktemp("weights")
+    kinds = dict(file={}, headless=dict(classes=0), distilled=dict(distilled=True))
+    for name, changes in kinds.items():
+        torch.save(foreign.timm(dim=64, depth=1, **changes), folder / f"{name}.pth")
+    return {name: folder / f"{name}.pth" for name in kinds}
 
 
 def picture(folder: Path, index: int = 0) -> Path:
@@ -89,59 +98,22 @@ def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
     assert len(lines) == 3
 
 
-def test_predict_takes_images_of_any_size_and_kind_and_sees_them_in_gray_where_the_model_does(trained, tmp_path):
-    large = Image.open(picture(tmp_path)).convert("CMYK").resize((64, 64), Image.Resampling.NEAREST)
-    large.save(tmp_path / "large.jpg", quality=100)
-    red, green = (Image.open(picture(tmp_path, index)) for index in (0, 1))
-    colored = Image.merge("RGB", (red, green, Image.new("L", red.size)))
-    colored.save(tmp_path / "colored.png")
-    colored.convert("L").save(tmp_path / "gray.png")
-    files = [tmp_path / name for name in ("digit0.png", "large.jpg", "colored.png", "gray.png")]
-    small, other, one, gray = runs.predict_images(trained, files, top=99)
-    assert small[0][0] == other[0][0] and sum(share for _, share in small) == pytest.approx(1)
-    assert one == gray != small
-
-
-def explained(monkeypatch, arguments: list[str]) -> tuple[tuple, dict]:
-    """What the command `explain` draws."""
-    drawn = []
-    draw = plotting.draw_explanation
-    monkeypatch.setattr(plotting, "draw_explanation", lambda *a, **k: drawn.append((a, k)) or draw(*a, **k))
-    assert main(["explain", *arguments]) == 0
-    return drawn[0]
-
-
-def test_explain_draws_the_image_the_rollout_and_every_head_of_the_last_block(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    place = [str(picture(tmp_path)), "--checkpoint", str(trained)]
-    (pixels, rolled, heads, titles), query = explained(monkeypatch, place)
-    weights = runs.open_weights(trained)
-    assert (pixels.shape, query) == ((1, 8, 8), dict(query=None))
-    with torch.no_grad(), recorded_attention(weights.model) as attention:
-        weights.model(weights.preprocessing(Image.open(picture(tmp_path)).convert("RGB")))
-    torch.testing.assert_close(torch.stack(heads), attention[-1][0, :, 0, 1:].view(3, 2, 2))
-    torch.testing.assert_close(rolled, rollout(torch.stack(attention))[0, 0, 1:].view(2, 2))
-    assert titles == ["block 0, head 0", "block 0, head 1", "block 0, head 2"]
-    ((name, share),) = runs.predict_images(trained, [picture(tmp_path)], top=1)[0]
-    assert capsys.readouterr().out == f"{picture(tmp_path)}: {name} {share:.1%}\ndrawn in attention.png\n"
-    assert Image.open("attention.png").size[0] == 960
-
-
-def test_explain_takes_a_head_a_query_another_size_and_writes_a_page(trained, tmp_path, monkeypatch, capsys):
+def test_explain_draws_a_figure_and_a_page_of_what_it_is_asked(trained, tmp_path, capsys):
+    """The numbers in them are in tests/explorer/test_explain_file.py."""
     out, page = tmp_path / "new" / "figure.png", tmp_path / "new" / "page.html"
     place = [str(picture(tmp_path)), "--checkpoint", str(trained), "--out", str(out), "--html", str(page)]
-    options = "--head -1 --query 1 2 --size 8 12 --layer 0".split()
-    (_, rolled, heads, titles), query = explained(monkeypatch, [*place, *options])
-    assert (rolled.shape, len(heads), titles, query) == ((2, 3), 1, ["block 0, head 2"], dict(query=5))
+    assert main(["explain", *place, *"--head -1 --query 1 2 --size 8 12 --layer 0".split()]) == 0
     said = capsys.readouterr().out
     assert said.startswith("Positions were resized from 2×2 to 2×3 patches.\n")
     assert said.endswith(f"drawn in {out}, to be explored in {page}\n")
     assert {path.name for path in out.parent.iterdir()} == {"figure.png", "page.html"}
 
 
-def test_explain_without_a_class_token_asks_a_patch(blind, tmp_path, monkeypatch):
-    place = [str(picture(tmp_path)), "--checkpoint", str(blind), "--out", str(tmp_path / "figure.png")]
-    assert explained(monkeypatch, [*place, "--query", "0", "1"])[1] == dict(query=1)
+@pytest.mark.door  # a check of shapes would make symbolic sizes fixed ones
+def test_export_writes_a_file_that_gives_the_models_logits(trained, tmp_path, capsys):
+    assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
+    said = capsys.readouterr().out
+    assert "model.pt2: " in said and float(said.rpartition("more than ")[2]) < 1e-4
 
 
 def test_summary_counts_parameters(capsys):
@@ -149,28 +121,10 @@ def test_summary_counts_parameters(capsys):
     assert "Total params: 632,045,800" in capsys.readouterr().out
 
 
-def test_what_cannot_be_written_in_a_files_encoding_is_replaced(tmp_path):
-    """As where Windows puts what is printed into a file."""
-    narrow = os.environ | dict(PYTHONIOENCODING="cp1252")
-    done = subprocess.run([sys.executable, "-m", "vitbook", "summary", "vit_digits"], env=narrow, capture_output=True)
-    assert done.returncode == 0 and b"charmap" not in done.stderr
-    assert b"VisionTransformer" in done.stdout and b"?" in done.stdout
-
-
 def test_datasets_lists_all_that_load(capsys):
     assert main(["datasets"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert names == ["digits", *SOURCES, "FOLDER"]
-
-
-def test_exercises_says_which_a_notebook_has_solved(tmp_path, capsys):
-    cells = [
-        dict(cell_type="code", source=f"check({name!r}, mine)", outputs=[dict(text=f"{name}: {said}\n")])
-        for name, said in (("scale.predict", "right."), ("scale.repair", "not attempted yet."))
-    ]
-    (tmp_path / "mine.ipynb").write_text(json.dumps(dict(cells=cells)))
-    assert main(["exercises", "--notebook", str(tmp_path / "mine.ipynb")]) == 0
-    assert capsys.readouterr().out.endswith("\n1 of 2 solved\n")
 
 
 # Options
@@ -194,20 +148,12 @@ def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
 def test_recipes_are_runs(capsys):
     main(["recipes"])
     listed = capsys.readouterr().out
-    assert list(runs.RECIPES) == [
-        "cifar100",
-        "cifar10_gpu",
-        "cifar10_hour",
-        "cifar10_quick",
-        "fashion_mnist",
-        "tiny_imagenet",
-    ]
-    assert {read.dataset for read in map(runs.read_run, runs.RECIPES.values())} == set(SMALL_SETS)
+    assert "taught by runs/cifar10_teacher" in listed and "not measured yet" in listed
+    assert f"test accuracy {json.loads(runs.RECORDED['cifar10_quick'].read_text())['test_accuracy']:.1%}" in listed
     for name, path in runs.RECIPES.items():
-        assert name in listed
         run = runs.run_of(config=Path(name))
         assert json.loads(json.dumps(asdict(run), default=str)) == json.loads(path.read_text())
-        assert name.startswith(run.dataset) and run.folder == Path("runs") / name and run.data_dir is None
+        assert name in listed and name.startswith(run.dataset) and run.folder == Path("runs") / name
 
 
 @pytest.mark.parametrize("name", runs.RECIPES)
@@ -218,33 +164,17 @@ def test_a_recipe_trains(name, tmp_path):
     unpack(small, tmp_path / "data" / SOURCES[recipe.dataset].folder)
     train = replace(recipe.train, epochs=1, batch_size=4, compile=False)
     run = replace(recipe, train=train, data_dir=tmp_path / "data", folder=tmp_path / "run", validation=0.2)
+    if recipe.teacher:
+        teacher = replace(run, teacher=None, folder=tmp_path / "teacher", vit=CONFIGS["vit_cifar"], cnn=(4, 6))
+        runs.train_run(teacher, progress=False)
+        run = replace(run, teacher=str(teacher.folder))
     records = runs.train_run(run, progress=False)
     assert records[0]["step"] >= 2
-    assert records[0]["train_loss"] == pytest.approx(math.log(len(small.class_names)), abs=1.5)
+    assert 0 < records[0]["train_loss"] < math.log(len(small.class_names)) + 1.5
+    if not recipe.teacher:  # one that has learned little itself is soon agreed with
+        assert records[0]["train_loss"] > math.log(len(small.class_names)) - 1.5
     assert runs.open_weights(tmp_path / "run").class_names == small.class_names
     assert 0 <= runs.evaluate_run(tmp_path / "run").accuracy <= 1
-
-
-def test_the_model_for_the_digits_is_not_recommended_for_other_pictures(tmp_path, capsys):
-    unpack(SMALL_SETS["cifar100"], tmp_path / "data" / SOURCES["cifar100"].folder)
-    options = ["train", "--epochs", "1", "--batch-size", "8", "--validation", "0", "--no-progress"]
-    own = ["--folder", str(tmp_path / "run"), "--dataset", "cifar100", "--data-dir", str(tmp_path / "data")]
-    assert main([*options, *own]) == 0
-    assert "vit_digits is made for the digits; for cifar100 there is --config cifar100\n" in capsys.readouterr().out
-    assert main([*options, "--folder", str(tmp_path / "digits")]) == 0
-    assert "made for" not in capsys.readouterr().out
-
-
-def test_resume_goes_on_and_a_folder_with_a_run_is_not_written_over(tmp_path, capsys):
-    options = ["train", *SMALL, "--folder", str(tmp_path / "run")]
-    assert main(options) == 0
-    before = weights(tmp_path / "run")
-    assert main([*options, "--resume"]) == 0
-    capsys.readouterr()
-    assert main([*options, "--epochs", "3"]) == 1
-    assert "already holds a training run" in capsys.readouterr().err
-    assert weights(tmp_path / "run") == before
-    assert runs.read_run(tmp_path / "run" / "run.json").train.epochs == 2
 
 
 # Help, which comes at once, and errors
@@ -261,17 +191,6 @@ def test_help_and_usage_errors_import_neither_torch_nor_what_needs_it(capsys):
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
 
 
-def test_help_explains_every_setting(capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--help"])
-    assert stop.value.code == 0
-    said = " ".join(capsys.readouterr().out.split())
-    for option in ("--epochs", "--drop-path", "--dataset", "--config", "--resume", "--checkpoint-steps", "--init"):
-        assert option in said
-    assert "share of the target spread evenly over all classes" in said
-    assert "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k" in said
-
-
 HUGE = str(10**23)
 
 
@@ -281,54 +200,34 @@ HUGE = str(10**23)
         ("", 2, "a command is needed: train, evaluate,"),
         ("trian", 2, "unknown command 'trian', did you mean 'train'?"),
         ("train --epoch 3", 2, "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
-        ("train --epochs many", 2, "Error parsing --epochs"),
         ("train --epochs 0", 2, "vitbook: epochs must be at least 1, got 0 (see vitbook train --help)"),
         ("train --randaugment-magnitude 1e300", 2, "randaugment_magnitude must be finite, at least 0 and less than 31"),
         (f"train --crop {HUGE}", 2, "crop must be at least 0 and less than 2147483648"),
-        *((f"train --{size} {HUGE}", 2, f"vitbook: {size}") for size in ("depth", "dim", "stem")),
         (f"train --image-size {HUGE}", 2, "vitbook: image_size"),
-        ("train --dim 13", 2, "vitbook: dim 13 is not divisible by num_heads 4"),
-        ("train --model vit_b16", 2, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
-        ("train --config nowhere.json", 2, "No such file or directory: nowhere.json"),
-        ("train --config {broken}", 2, "{broken} describes no run: epochs"),
-        ("train --config {fifo}", 2, "{fifo} must be a file, got a pipe"),
         ("train --dataset {own} --image-size 8 16", 1, "must be a square for a folder's images, got 8×16"),
         ("train --dataset {own} --folder {own}/run", 1, "folder must be outside the images in {own}, got {own}/run"),
-        ("train --dataset .", 1, "folder must be outside the images in ., got runs/vit_digits"),
-        ("train --dataset cifar11", 1, "'cifar11', did you mean 'cifar10'?"),
-        ("train --model vit_b_16", 1, "8×8 is not divisible by patch size 16"),
         ("train --data-dir {own}/none", 1, "data_dir must be a folder that exists, got {own}/none"),
-        ("train --dataset cifar10 --data-dir {own}", 1, "cifar10"),
         ("train --batch-size 5000", 1, "batch_size must be at most 1295, the training images, got 5000"),
         ("evaluate {own}/none", 1, "there is no trained model at"),
-        ("evaluate {broken}", 1, "{broken} must be the JSON of a checkpoint"),
-        ("evaluate {fifo}", 1, "{fifo} must be a file, got a pipe"),
         ("evaluate {trained} --split all", 1, "unknown split 'all'"),
-        ("evaluate {trained}/last.json", 1, "do not fit the model"),
         ("predict", 2, "vitbook: predict needs an image file"),
-        ("predict {broken} --checkpoint {trained}", 1, "{broken}"),
-        ("predict {own}/none.png --checkpoint {trained}", 1, "No such file or directory"),
-        ("explain", 2, "an image file of any size and kind (required)"),
-        ("explain {digit} --checkpoint {own}/none", 1, "there is no trained model at"),
-        ("explain {broken} --checkpoint {trained}", 1, "{broken}"),
-        ("explain {digit} --checkpoint {trained} --layer 1", 1, "layer must lie in 0 … 0"),
         ("explain {digit} --checkpoint {trained} --head 3", 1, "head must lie in 0 … 2"),
-        ("explain {digit} --checkpoint {trained} --query 2 0", 1, "row must lie in 0 … 1"),
-        ("explain {digit} --checkpoint {trained} --query 0", 2, "--query"),
-        ("explain {digit} --checkpoint {trained} --size 10", 1, "10×10 is not divisible by patch size 4"),
         (f"explain {{digit}} --checkpoint {{trained}} --size {HUGE}", 2, "size must be at most 16384 pixels, got 1000"),
         ("explain {digit} --checkpoint {trained} --out a.pdf", 1, "must end in .png, got a.pdf"),
-        ("explain {digit} --checkpoint {trained} --out {broken}/a.png", 1, "File exists"),
         ("explain {digit} --checkpoint {blind}", 1, "name a patch as query"),
-        ("summary vit_b16", 1, "unknown model 'vit_b16', did you mean 'vit_b_16'?"),
-        ("exercises --notebook nowhere.ipynb", 1, "No such file or directory: nowhere.ipynb"),
-        ("exercises --notebook {broken}", 1, "{broken}"),
+        ("train --init {broken}", 2, "{broken}"),
+        ("train --init {file} --dim 66", 1, "dim must be 64 as in {file}, got 66"),
+        ("train --init {distilled}", 1, "must be a VisionTransformer, got a DistilledVisionTransformer"),
+        ("predict --weights {file} {digit} --top 0", 1, "top must be at least 1, got 0"),
+        ("predict --weights {headless} {digit}", 1, "have no head, and so name no classes"),
     ],
 )
-def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained, blind, arguments, code, message):
+def test_an_error_is_one_line_with_a_code(
+    tmp_path, monkeypatch, capsys, trained, blind, foreigners, arguments, code, message
+):
     monkeypatch.chdir(tmp_path)
     places = dict(own=tmp_path / "own", broken=tmp_path / "broken.json", trained=trained, blind=blind)
-    places |= dict(digit=picture(tmp_path), fifo=tmp_path / "fifo")
+    places |= foreigners | dict(digit=picture(tmp_path), fifo=tmp_path / "fifo")
     if "{fifo}" in arguments:
         getattr(os, "mkfifo", lambda _: pytest.skip("pipes with names are of POSIX"))(tmp_path / "fifo")
     places["own"].mkdir()
@@ -341,7 +240,7 @@ def test_an_error_is_one_line_with_a_code(tmp_path, monkeypatch, capsys, trained
     assert not list(tmp_path.glob("attention*"))
 
 
-@pytest.mark.parametrize("module", ["tyro", "torch", "vitbook.engine"])
+@pytest.mark.parametrize("module", ["tyro", "torch"])
 def test_ctrl_c_during_the_imports_is_a_line(module):
     """What Ctrl-C raises is raised while that module is looked for."""
     code = f"""if True:
@@ -394,21 +293,6 @@ def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
     assert runs.read_run(folder / "run.json").train.epochs == 2000
 
 
-def test_ctrl_c_before_the_first_checkpoint_promises_nothing(tmp_path, capsys, monkeypatch):
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "train_run", stopped)
-    place = tmp_path / "my run"
-    assert main(["train", "--folder", str(place)]) == 130
-    assert capsys.readouterr().err == "vitbook: stopped before the first checkpoint\n"
-    place.mkdir()
-    (place / "last.json").touch()
-    assert main(["train", "--folder", str(place)]) == 130
-    quote = "'" if os.name == "posix" else '"'
-    assert f"--config {quote}{place / 'run.json'}{quote} --resume" in capsys.readouterr().err
-
-
 def own_pictures(folder: Path, each: int = 6) -> Path:
     """Three classes of pictures, each of a grey level of its own."""
     for label, name in enumerate(("ant", "bee", "cow")):
@@ -441,18 +325,6 @@ def test_a_training_goes_on_where_it_was_moved_to(tmp_path, capsys):
     assert "already holds a training run" in capsys.readouterr().err
     assert main(["train", "--config", str(tmp_path / "after" / "run.json"), "--resume", "--no-progress"]) == 0
     assert not (tmp_path / "before").exists()
-    config = tmp_path / "after" / "run.json"
-    assert runs.run_of(config=config).place == tmp_path / "after"
-    assert runs.run_of("vit_cifar", config).folder == tmp_path / "before", "another model is another training"
-
-
-def test_a_training_with_other_weights_to_begin_with_is_not_gone_on_with(tmp_path, weights_file, capsys):
-    options = ["train", "--folder", str(tmp_path / "run"), *NO_STEPS]
-    assert main([*options, "--init", str(weights_file)]) == 0
-    other = tmp_path / "other.pth"
-    other.write_bytes(weights_file.read_bytes())
-    assert main([*options, "--init", str(other), "--resume"]) == 1
-    assert f"holds another run: init is {weights_file} there, {other} here" in capsys.readouterr().err
 
 
 # Several processes
@@ -479,33 +351,14 @@ def test_torchruns_processes_work_together(tmp_path):
         assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)
 
 
-@pytest.mark.parametrize("missing", ["RANK", "LOCAL_RANK", "WORLD_SIZE"])
-def test_who_was_not_started_by_torchrun_works_alone(monkeypatch, missing):
-    """WORLD_SIZE alone is set by some clusters and containers."""
-    for name in {"RANK", "LOCAL_RANK", "WORLD_SIZE"} - {missing}:
-        monkeypatch.setenv(name, "0")
-    monkeypatch.delenv(missing, raising=False)
-    monkeypatch.setattr(runs.idist, "initialize", None)
-    with runs._processes():
-        pass
-
-
 # Weights of others
-
-
-@pytest.fixture(scope="module")
-def weights_file(tmp_path_factory) -> Path:
-    """Weights as timm writes them, for pictures of 12×12 coloured pixels and 7 classes."""
-    path = tmp_path_factory.mktemp("weights") / "small.pth"
-    torch.save(foreign.timm(dim=64, depth=1), path)
-    return path
 
 
 NO_STEPS = "--epochs 1 --learning-rate 0 --affine 0 --no-progress".split()
 
 
-def test_train_begins_with_the_weights_of_others(tmp_path, weights_file, capsys):
-    folder = tmp_path / "run"
+def test_train_begins_with_the_weights_of_others(tmp_path, foreigners, capsys):
+    folder, weights_file = tmp_path / "run", foreigners["file"]
     assert main(["train", "--init", str(weights_file), "--folder", str(folder), *NO_STEPS]) == 0
     expected = load_pretrained(weights_file, num_classes=10, image_size=8, channels=1)
     tensors, facts = load_checkpoint(folder / "best.json")
@@ -513,7 +366,7 @@ def test_train_begins_with_the_weights_of_others(tmp_path, weights_file, capsys)
     assert all(torch.equal(tensor, expected.model.state_dict()[name]) for name, tensor in tensors.items())
     assert (facts["mean"], facts["std"]) == ([0.5], [0.5]), "the pictures are as the weights want them"
     run = runs.read_run(folder / "run.json")
-    assert (run.init, run.vit.dim, run.vit.depth, run.model) == (str(weights_file), 64, 1, "small.pth")
+    assert (run.init, run.vit.dim, run.vit.depth, run.model) == (str(weights_file), 64, 1, "file.pth")
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--folder", str(tmp_path / "2")]) == 0
     assert weights(folder) == weights(tmp_path / "2")
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--resume"]) == 0
@@ -521,76 +374,85 @@ def test_train_begins_with_the_weights_of_others(tmp_path, weights_file, capsys)
     assert "test accuracy" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("init", "model"),
-    [
-        ("runs/vit_digits/", "vit_digits"),
-        ("runs/small/best.json", "best.json"),
-        ("C:\\Users\\me\\best.json", "best.json"),
-        ("..\\weights\\big.pth", "big.pth"),
-        ("../..", "init"),
-        ("timm:vit_tiny_patch16_224", "timm_vit_tiny_patch16_224"),
-    ],
-)
-def test_a_run_is_named_after_the_weights_it_begins_with(monkeypatch, weights_file, init, model):
-    pretrained = load_pretrained(weights_file)
-    monkeypatch.setattr(runs, "load_pretrained", lambda *_, **__: pretrained)
-    assert runs.run_of(init=init).place == Path("runs") / model
+# Teachers and seeds
 
 
-def test_a_named_model_has_no_weights_to_begin_with(tmp_path, weights_file):
-    config = tmp_path / "run.json"
-    runs.write_run(runs.Run(init=str(weights_file), model="small.pth", folder=tmp_path))
-    assert runs.run_of(config=config).init == str(weights_file)
-    assert runs.run_of("vit_cifar", config).init is None
+@pytest.fixture(scope="module")
+def cnn(tmp_path_factory) -> Path:
+    """A folder in which a small convolutional network has been trained on the digits."""
+    folder = tmp_path_factory.mktemp("runs") / "cnn"
+    assert main(["train", "--folder", str(folder), *SMALL, "--cnn", "6", "8", "--optimizer", "muon"]) == 0
+    return folder
 
 
-def test_predict_uses_the_weights_of_others(tmp_path, weights_file, capsys):
-    path = tmp_path / "photograph.png"
-    Image.fromarray(photograph("portrait").permute(1, 2, 0).numpy()).save(path)
-    assert main(["predict", "--weights", str(weights_file), str(path), "--top", "2"]) == 0
-    pretrained = load_pretrained(weights_file)
+def test_a_convolutional_network_is_trained_tested_and_used_by_the_same_commands(cnn, tmp_path, capsys):
+    capsys.readouterr()
+    assert main(["evaluate", str(cnn)]) == 0
+    assert main(["predict", str(picture(tmp_path)), "--checkpoint", str(cnn)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert runs.evaluate_run(cnn).accuracy > 0.3
+    assert main(["explain", str(picture(tmp_path)), "--checkpoint", str(cnn), "--out", str(tmp_path / "a.png")]) == 1
+    assert "has no attention" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["cnn", "trained"])
+def test_a_model_learns_from_a_teacher_given_by_its_path(kind, request, tmp_path, capsys):
+    teacher = request.getfixturevalue(kind)
+    folders = [tmp_path / "taught", tmp_path / "alone"]
+    for folder, options in zip(folders, (["--teacher", str(teacher)], []), strict=True):
+        assert main(["train", "--folder", str(folder), *SMALL, *options]) == 0
+    taught, alone = (load_checkpoint(folder / "last.json") for folder in folders)
+    assert not torch.equal(taught[0]["model.head.weight"], alone[0]["model.head.weight"])
+    assert len(taught[1]["teacher"]) == 64 and alone[1]["teacher"] is None
+    assert runs.read_run(folders[0] / "run.json").teacher == str(teacher)
+    capsys.readouterr()
+    assert main(["train", "--folder", str(folders[0]), *SMALL, "--resume"]) == 1
+    assert "holds another run: teacher is" in capsys.readouterr().err
+
+
+def test_a_teacher_sees_the_images_as_its_own_were_normalized(trained):
+    data = digits()
+    other = replace(data, given_moments=(torch.tensor([0.1]), torch.tensor([0.7])))
+    images = data.test.images[:5]
     with torch.no_grad():
-        logits = pretrained.model(pretrained.preprocessing(photograph("portrait")))[0]
-    shares, classes = logits.softmax(dim=0).topk(2)
-    words = ", ".join(f"class {k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
-    assert capsys.readouterr().out == f"{path}: {words}\n"
+        expected = runs.open_weights(trained).model(normalize(images, *moments_of(trained)))
+        taught = runs.load_teacher(str(trained), other)(other.normalize(images))
+    torch.testing.assert_close(taught, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_explain_looks_into_the_weights_of_others(tmp_path, weights_file, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["explain", str(picture(tmp_path)), "--weights", str(weights_file), "--html", "page.html"]) == 0
-    guess = capsys.readouterr().out.splitlines()[0]
-    assert main(["predict", str(picture(tmp_path)), "--weights", str(weights_file), "--top", "1"]) == 0
-    assert capsys.readouterr().out == guess + "\n"
-    assert {path.name for path in tmp_path.iterdir()} >= {"attention.png", "page.html"}
+def moments_of(folder: Path) -> list[torch.Tensor]:
+    """Mean and standard deviation of a run's images."""
+    facts = load_checkpoint(folder / "best.json")[1]
+    return [torch.tensor(facts[name]) for name in ("mean", "std")]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ("train --init timm:vit_tiny", 2, "'timm:vit_tiny'"),
-        ("train --init {folder}/none.npz", 2, "No such file or directory"),
-        ("train --init {empty}", 2, "empty.pth"),
-        ("train --init {file} --model vit_cifar", 2, "drop model 'vit_cifar'"),
-        ("train --init {file} --dim 66", 1, "dim must be 64 as in {file}, got 66"),
-        ("train --init {distilled}", 1, "must be a VisionTransformer, got a DistilledVisionTransformer"),
-        ("predict --weights {file} {picture} --top 0", 1, "top must be at least 1, got 0"),
-        ("predict --weights vitbook:none {picture}", 1, "'vitbook:none'"),
-        ("predict --weights {empty} {picture}", 1, "empty.pth"),
-        ("predict --weights {headless} {picture}", 1, "have no head, and so name no classes"),
-    ],
-)
-def test_weights_that_are_none_are_one_line_with_a_code(tmp_path, capsys, weights_file, arguments, code, message):
-    (tmp_path / "empty.pth").touch()
-    torch.save(foreign.timm(dim=64, depth=1, classes=0), tmp_path / "headless.pth")
-    torch.save(foreign.timm(distilled=True, dim=64, depth=1), tmp_path / "distilled.pth")
-    places = dict(folder=tmp_path, empty=tmp_path / "empty.pth", headless=tmp_path / "headless.pth")
-    places |= dict(distilled=tmp_path / "distilled.pth")
-    places |= dict(file=weights_file, picture=picture(tmp_path))
-    arguments, message = arguments.format(**places), message.format(**places)
-    assert main(arguments.split()) == code
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("vitbook: ") and said.err.count("\n") == 1
-    assert message in said.err
+def test_a_teacher_that_does_not_fit_is_refused_before_training_starts(trained, tmp_path, capsys):
+    pictures, folder = own_pictures(tmp_path / "pictures"), tmp_path / "run"
+    own = ["--dataset", str(pictures), "--batch-size", "4", "--validation", "0.2"]
+    for options, message in (
+        ([*own, "--image-size", "8"], "must know the data's images ("),
+        ([*own, "--image-size", "16"], "must know the data's images ("),
+        (["--teacher", str(tmp_path / "none")], f"{tmp_path}/none"),
+        (["--teacher", "runs/cifar10_teacher"], "`vitbook train --config cifar10_teacher` trains it"),
+        (["--teacher", "vitbook:none"], "unknown weights 'vitbook:none'"),
+    ):
+        assert main(["train", "--folder", str(folder), *SMALL, "--teacher", str(trained), *options]) == 1
+        assert message in capsys.readouterr().err
+        assert not (folder / "last.json").exists()
+
+
+def test_several_seeds_train_in_folders_of_their_own_and_mean_and_spread_are_said(tmp_path, capsys):
+    folder = tmp_path / "run"
+    assert main(["train", "--folder", str(folder), *SMALL, "--seeds", "2", "--seed", "5"]) == 0
+    said = capsys.readouterr().out
+    histories = [json.loads((folder / f"seed_{n}" / "last.json").read_text())["history"] for n in (5, 6)]
+    one, other = (max(record["validation_accuracy"] for record in history) for history in histories)
+    spread = 100 * abs(one - other) / 2**0.5
+    assert f"validation accuracy {(one + other) / 2:.2%} ± {spread:.2f} (" in said
+    assert histories[0][-1]["train_loss"] != histories[1][-1]["train_loss"]
+    places = [str(folder / f"seed_{n}") for n in (5, 6)]
+    assert said.endswith(f"vitbook evaluate {' '.join(places)}\n")
+    assert main(["evaluate", *places]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    mean = sum(runs.evaluate_run(Path(place)).accuracy for place in places) / 2
+    assert last.startswith(f"test accuracy {mean:.2%} ± ")

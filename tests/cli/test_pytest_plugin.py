@@ -1,11 +1,16 @@
 """`pytest --vit` in the folder of a stranger."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from vitbook.cli import pytest_plugin
 
 LINEAR = """
 from torch import nn
@@ -39,11 +44,15 @@ def test_each_question_is_a_test(run):
     assert " 1 failed" in done.stdout and "1 deselected" in done.stdout
 
 
-def test_a_model_that_cannot_be_built_fails(run):
-    done = run("--vit", "linear:nobody", "-k", "images_count or logits_come_out")
-    assert done.returncode == 1 and done.stdout.count("linear has no nobody") >= 2 and "2 failed" in done.stdout
-
-
-def test_without_a_model_nothing_is_added_nor_imported(run):
-    done = run()
-    assert done.returncode == 0 and "1 passed" in done.stdout and "deselected" not in done.stdout
+def test_the_workflow_that_is_documented_is_a_command_that_there_is():
+    page = (Path(__file__).parents[2] / "running.md").read_text(encoding="utf-8")
+    (workflow,) = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    steps = workflow["jobs"]["diagnose"]["steps"]
+    *_, install, command = [step["run"] for step in steps if "run" in step]
+    assert "vitbook" in install
+    program, options = command.split("pytest ")
+    parser = pytest.Parser(_ispytest=True)
+    pytest_plugin.pytest_addoption(parser)
+    parsed, unknown = parser.parse_known_and_unknown_args(shlex.split(options))
+    assert program == "python -m " and not unknown
+    assert parsed.vit == ["model.py:build"] and parsed.vit_image_shape == [3, 224, 224]

@@ -94,7 +94,11 @@ def test_both_faults_of_a_model_are_named(folder, capsys):
     findings = json.loads(capsys.readouterr().out)
     failed = [finding["name"] for finding in findings if finding["result"] == "FAILED"]
     assert failed == ["heads_keep_tokens_whole", "scores_are_scaled"]
-    assert all(set(finding) == {field.name for field in fields(Finding)} for finding in findings)
+    assert all(set(finding) == {field.name for field in fields(Finding)} | {"link"} for finding in findings)
+    assert {finding["link"] for finding in findings if finding["result"] == "FAILED"} == {
+        "https://vitbook.github.io/vitbook/chapters/02_scale.html#which-d",
+        "https://vitbook.github.io/vitbook/chapters/04_multihead.html#cutting-queries-keys-and-values-into-heads",
+    }
 
 
 @pytest.mark.slow
@@ -149,10 +153,76 @@ def test_what_cannot_be_examined_is_said_in_one_line(folder, capsys, target, opt
     assert not out and err.count("\n") == 1 and said in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize("option", ["--args", "--like-args"])
 @pytest.mark.parametrize("wrong", ["[1]", "{", "num_classes=10"])
-def test_arguments_are_a_json_object(capsys, wrong):
-    assert diagnosed("model.py:ViT", "--args", wrong) == 2
+def test_arguments_are_a_json_object(capsys, option, wrong):
+    assert diagnosed("model.py:ViT", option, wrong) == 2
     assert "JSON object" in capsys.readouterr().err
+
+
+def compared(capsys, *arguments: str) -> dict:
+    diagnosed(*arguments, "--image-shape", "3", "16", "16", "--json")
+    return next(f for f in json.loads(capsys.readouterr().out) if f["name"] == "same_as_the_reference")
+
+
+SIZES = {"dim": 24, "depth": 2, "num_heads": 3, "mlp_dim": 48, "patch_size": 4}
+
+
+def test_a_reference_of_other_names_tells_where_a_model_goes_wrong(folder, capsys):
+    like = "--like", "vit_ti_16", "--like-args", json.dumps(SIZES)
+    assert compared(capsys, "package.model:ViT", *like)["details"].count("standard deviations") == 1  # ε: 1e-5 and 1e-6
+    found = compared(capsys, "wrong.py:ViT", *like)
+    assert (
+        "up to the output of blocks.0.qkv (Linear), and part before that of blocks.0.out (Linear)" in found["details"]
+    )
+    assert "“no scale”" in found["suspect"] and "“merged without transpose”" in found["suspect"]
+    assert compared(capsys, "wrong.py:ViT", "--like", "wrong.py:ViT")["result"] == "passed"
+
+
+TIMM = (
+    RIGHT
+    + """
+def create_model(name, num_classes, in_chans, img_size):
+    assert (name, in_chans, tuple(img_size)) == ("vit_small", 3, (16, 16))
+    return ViT(num_classes)
+"""
+)
+
+
+def test_models_of_timm_are_made_by_their_names(folder, capsys, monkeypatch):
+    (folder / "timm.py").write_text(TIMM)
+    monkeypatch.syspath_prepend(folder)
+    found = compared(capsys, "wrong.py:ViT", "--like", "timm:vit_small")
+    assert found["result"] == "FAILED" and "blocks.0.out (Linear)" in found["details"]
+    assert diagnosed("wrong.py:ViT", "--image-shape", "3", "16", "16", "--like", "timm:another") == 1
+    assert "building another of timm stops with AssertionError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_models_of_transformers_are_made_by_their_class(folder, capsys):
+    sizes = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, patch_size=4)
+    sizes |= dict(layer_norm_eps=1e-5)
+    right = compared(capsys, "package.model:ViT", "--like", "transformers:ViT", "--like-args", json.dumps(sizes))
+    assert right["result"] == "passed"
+
+
+@pytest.mark.slow
+def test_a_model_is_tried_on_images_of_a_folder(folder, capsys):
+    from PIL import Image
+
+    for label in range(4):
+        (folder / "photos" / str(label)).mkdir(parents=True)
+        for i in range(12):
+            image = Image.new("RGB", (16, 16), (60 * label, 5 * i, 90))
+            image.save(folder / "photos" / str(label) / f"{i}.png")
+    command = "package.model:ViT", "--image-shape", "3", "16", "16", "--data", "photos", "--json"
+    diagnosed(*command)
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert findings["labels_are_in_range"]["result"] == "passed"
+    assert findings["one_batch_can_be_learned"]["result"] == "passed"
+    diagnosed(*command, "--args", '{"num_classes": 3}')
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert "labels from 0 to 3" in findings["labels_are_in_range"]["details"]
 
 
 def test_a_pickle_is_never_run(folder, capsys):

@@ -12,7 +12,7 @@ from torch.optim import lr_scheduler
 
 from vitbook.data import Dataset, Split
 from vitbook.diagnosis import examine_training, watch
-from vitbook.diagnosis.training import OF_DATA, QUESTIONS, neighbors_agree
+from vitbook.diagnosis.training import DATA_QUESTIONS, QUESTIONS, neighbors_agree
 
 WRONG = {name: (question, run) for question, runs in loops.WRONG.items() for name, run in runs.items()}
 
@@ -88,7 +88,7 @@ def test_the_run_is_the_same_with_it_and_without():
 
 def test_the_report_can_be_read():
     text = str(loops.train(loops.SoftmaxViT()))
-    assert "FAILED" in text and "chapters/10_training.ipynb#how-wrong-is-an-answer" in text
+    assert "FAILED" in text and "chapters/10_training.html#how-wrong-is-an-answer" in text
     assert "No" not in text.splitlines()[0] and "1 of" in text.splitlines()[-1]
 
 
@@ -101,7 +101,7 @@ def test_it_wants_a_model_and_an_optimizer():
 
 
 def test_every_question_says_where_to_read():
-    for question in [*QUESTIONS, *OF_DATA]:
+    for question in [*QUESTIONS, *DATA_QUESTIONS]:
         chapter, _, anchor = question.where.partition("#")
         assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), question.where
 

@@ -43,12 +43,11 @@ def test_files_that_a_browser_has_half_unpacked_are_read(tmp_path, name):
 
 
 @EACH
-@pytest.mark.parametrize("keep", [0.0, 0.4, 0.9])
-def test_a_published_file_cut_short_is_named(tmp_path, name, keep):
+def test_a_published_file_cut_short_is_named(tmp_path, name):
     *whole, (last, content) = SMALL_SETS[name].published.items()
     for file, other in whole:
         (tmp_path / file).write_bytes(other)
-    (tmp_path / last).write_bytes(content[: int(keep * len(content))])
+    (tmp_path / last).write_bytes(content[: 2 * len(content) // 5])
     with pytest.raises(ValueError, match=f"{last} is damaged or cut short|{last[:9]}.* must be an IDX file"):
         SOURCES[name].load(tmp_path)
 
@@ -60,9 +59,6 @@ def test_the_other_edition_of_cifar10_is_not_taken_for_ours(tmp_path):
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(tar_gz("cifar-10-batches-py", files))
     with pytest.raises(ValueError, match="cifar-10-binary.tar.gz must contain batches.meta.txt, and does not"):
         SOURCES["cifar10"].load(tmp_path)
-
-
-# Byte by byte
 
 
 def test_a_cifar10_record_is_a_label_and_three_planes_row_by_row(tmp_path):
@@ -99,38 +95,23 @@ def test_a_class_of_tiny_imagenet_without_a_word_has_its_number(tmp_path):
     assert class_names == ("n03", "fox", "n02")
 
 
-# Other layouts
-
 RECORD, META, BATCH = bytes(3073), "batches.meta.txt", "data_batch_1.bin"
 IMAGES, LABELS = "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 A_JPEG, ANNOTATIONS = "train/n01/images/n01_2.JPEG", "val/val_annotations.txt"
 hexed = bytes.fromhex
 FAULTS = [
-    ("cifar10", {BATCH: None}, f"must contain {BATCH}, and does not"),
     ("cifar10", {META: None}, f"must contain {META}, and does not"),
-    ("cifar10", {META: b"\xff\xfe"}, f"{META} must be text in UTF-8"),
     ("cifar10", {META: b"airplane\nbird\n"}, "labels must lie in 0 … 1, got 9"),
     ("cifar10", {BATCH: RECORD[:-1]}, f"{BATCH} must be records of 3,073 bytes, has 3,072"),
-    ("cifar10", {BATCH: RECORD + b"!"}, f"{BATCH} must be records of 3,073 bytes, has 3,074"),
-    ("cifar10", {BATCH: b""}, f"{BATCH} must be records of 3,073 bytes, has 0"),
     ("cifar10", {BATCH: b"\12" + RECORD[1:]}, f"{BATCH}.*: labels must lie in 0 … 9, got 10"),
-    ("fashion_mnist", {LABELS: None}, f"must contain {LABELS}, and does not"),
     ("fashion_mnist", {LABELS: hexed("00000d01 00000001 00")}, "IDX file of N bytes, begins with 00 00 0d 01"),
-    ("fashion_mnist", {LABELS: hexed("00000802 00000001 00")}, "IDX file of N bytes, begins with 00 00 08 02"),
     ("fashion_mnist", {IMAGES: hexed("00000803 00000001 00000020 00000020") + bytes(1024)}, "IDX file of N×28×28"),
-    ("fashion_mnist", {IMAGES: b"\0\0"}, "IDX file of N×28×28 bytes, begins with 00 00$"),
     ("fashion_mnist", {LABELS: hexed("00000801 00000014 00")}, f"{LABELS} must have 28 bytes by its header, has 9"),
-    ("fashion_mnist", {LABELS: hexed("00000801 00000001 0000")}, "must have 9 bytes by its header, has 10"),
-    ("fashion_mnist", {LABELS: hexed("00000801 ffffffff 00")}, "must have 4,294,967,303 bytes by its header"),
     ("fashion_mnist", {LABELS: hexed("00000801 00000001 00")}, "every image must have a label, got 20 and 1 of them"),
-    ("fashion_mnist", {LABELS: hexed("00000801 00000014") + bytes([10] * 20)}, "labels must lie in 0 … 9, got 10"),
-    ("tiny_imagenet", {"wnids.txt": None}, "must contain wnids.txt, and does not"),
-    ("tiny_imagenet", {ANNOTATIONS: None}, f"must contain {ANNOTATIONS}, and does not"),
     ("tiny_imagenet", {ANNOTATIONS: b""}, "got 0 and 0 of them"),
     ("tiny_imagenet", {ANNOTATIONS: b"val_1.JPEG\n"}, "val_1.JPEG must show one of the classes in wnids.txt, shows ''"),
     ("tiny_imagenet", {ANNOTATIONS: b"val_99.JPEG\tn01\t0\n"}, "must contain val/images/val_99.JPEG, and does not"),
     ("tiny_imagenet", {"wnids.txt": b"n01\nn02\n"}, "n03_0.JPEG must show one of the classes .*, shows 'n03'"),
-    ("tiny_imagenet", {A_JPEG: b"hello"}, f"{A_JPEG} cannot be read as an image"),
     ("tiny_imagenet", {A_JPEG: jpeg(np.zeros((64, 64), np.uint8))[:-99]}, "cannot be read as an image: .*[Tt]runcated"),
     ("tiny_imagenet", {A_JPEG: jpeg(np.zeros((60, 64), np.uint8))}, f"{A_JPEG} must be 64×64, is 60×64"),
 ]

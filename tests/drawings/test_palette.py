@@ -42,14 +42,6 @@ def difference(a: str, b: str, sight: str) -> float:
     return float(np.linalg.norm(first - second))
 
 
-def test_the_measures_themselves() -> None:
-    assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
-    assert difference("#ffffff", "#000000", "all cones") == pytest.approx(1, abs=1e-3)
-    confused = "#a30000", "#4d5b00"  # red and olive: plain to most, much closer without green cones
-    assert difference(*confused, "deuteranopia") < difference(*confused, "all cones") / 2
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("role", [role for role in COLORS if role != "paper"])
 def test_words_in_each_color_can_be_read(role: str, theme: str) -> None:

@@ -23,23 +23,14 @@ def read(tmp_path, *cells: dict) -> dict[str, str]:
         (["a.b: right.\n"], "solved"),
         (["a.b: not attempted yet.\n"], "not attempted"),
         (["a.b: not yet. It looks like “no scale”.\n", "  expected 1, got 2\n"], "not yet"),
-        (["a.b: not yet: 3 is too small.\n"], "not yet"),
-        (["debugging\n", "a.b: right.\n"], "solved"),
         (["a.b: not yet.\n", "a.b: right.\n"], "solved"),
         (["a.b: right.\n", "a.b: not yet.\n"], "not yet"),
         (["a.bc: right.\n"], "not run"),
-        (["it says a.b: right.\n"], "not run"),
         ([], "not run"),
     ],
 )
 def test_the_last_answer_counts(tmp_path, said, status):
     assert read(tmp_path, code('check("a.b", mine)', *said)) == {"a.b": status}
-
-
-def test_text_may_be_stored_in_pieces_and_pictures_have_none(tmp_path):
-    cell = code(["check(", "'a.b', mine)"], ["a.b: ", "right.\n"])
-    cell["outputs"].append(dict(output_type="display_data", data={"image/png": ""}))
-    assert read(tmp_path, cell) == {"a.b": "solved"}
 
 
 def test_only_check_cells_count(tmp_path):
@@ -52,9 +43,7 @@ def test_only_check_cells_count(tmp_path):
     assert read(tmp_path, *cells) == {}
 
 
-@pytest.mark.parametrize(
-    "text", ["{}", "[]", "not JSON", '{"cells": [1]}', '{"cells": [{"cell_type": "code"}]}', '"cells"']
-)
+@pytest.mark.parametrize("text", ["[]", "not JSON", '{"cells": [{"cell_type": "code"}]}'])
 def test_what_is_no_notebook_is_refused(tmp_path, text):
     path = tmp_path / "other.ipynb"
     path.write_text(text)

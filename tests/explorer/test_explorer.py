@@ -1,4 +1,4 @@
-"""The figure shows the model's own numbers, in any browser, to mouse, touch, keyboard and screen reader alike."""
+"""The figure shows the model's own numbers, in any browser, to mouse, touch and keyboard alike."""
 
 import base64
 import json
@@ -20,8 +20,7 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 pytest_plugins = ["browser"]
 
-GRID, PREFIX = (3, 5), 1
-TOKENS = PREFIX + GRID[0] * GRID[1]
+PREFIX = 1
 NAMES = ["class token"] + [f"row {row}, column {column}" for row in range(3) for column in range(5)]
 TITLES = ("<i>portrait</i>", "</script>flower")
 CLASSES = ("cat", "dog", "$& {query}", "owl")
@@ -109,23 +108,10 @@ def test_chosen_layers_and_heads_are_those_that_are_kept():
     assert [view["name"] for view in facts(made)["views"]] == ["Block 1", "Rollout", "Gradient-weighted"]
 
 
-def test_it_is_the_same_in_inference_mode_and_of_a_compiled_model():
-    expected = explore(small_vit(), photos(), prepare).html
-    model = small_vit()
-    with torch.inference_mode():
-        assert explore(model, photos(), prepare).html == expected
-    assert explore(model, photos(), torch.inference_mode()(prepare)).html == expected
-    model.compile(backend="eager")
-    assert explore(model, photos(), prepare).html == expected
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_the_model_is_left_as_it_was_and_shown_in_evaluation(training):
-    model, images = small_vit(dropout=0.5).train(training), photos()
-    model.encoder.blocks[1].eval()
+def test_the_model_is_left_as_it_was_and_shown_in_evaluation():
+    model, images = small_vit(dropout=0.5).train(), photos()
     made = explore(model, images, prepare)
-    assert model.training == training and model.encoder.blocks[0].attn.training == training
-    assert not model.encoder.blocks[1].mlp.training
+    assert all(module.training for module in model.modules())
     assert all(parameter.grad is None for parameter in model.parameters())
     assert_within_a_step(unpacked(made)[:, 6], rollout(recorded(model.eval(), images)))
 
@@ -173,29 +159,16 @@ def test_it_is_the_same_every_time_and_asks_for_nothing_from_elsewhere():
     [
         (dict(images=photos().float()), r"images must be uint8 .*got torch.float32 \(2, 3, 12, 20\)"),
         (dict(images=photos()[0]), r"got torch.uint8 \(3, 12, 20\)"),
-        (dict(images=photos()[:, :2]), r"got torch.uint8 \(2, 2, 12, 20\)"),
-        (dict(images=photos()[:0]), r"got torch.uint8 \(0, 3, 12, 20\)"),
         (dict(images=photos(14, 20)), "image 14×20 is not divisible by patch size 4"),
         (dict(titles=["one"]), "titles must be 2, one for each image, got 1"),
         (dict(class_names=["cat", "dog"]), "class_names must be 4, one for each class, got 2"),
         (dict(layers=[2]), r"layer must lie in 0 … 1, or -2 … -1 from the end, got 2"),
-        (dict(heads=[0, -4]), r"head must lie in 0 … 2, or -3 … -1 from the end, got -4"),
-        (dict(layers=[]), "at least one layer and one head are needed"),
         (dict(prepare=lambda images: images * torch.nan), "not finite"),
     ],
 )
 def test_what_does_not_fit_is_named(changes, message):
     with pytest.raises(ValueError, match=message):
         explore(**dict(model=small_vit(), images=photos(), prepare=prepare) | changes)
-
-
-@pytest.mark.parametrize(("weight", "what"), [(torch.nan, "logits"), (1e36, "gradient-weighted attention")])
-def test_a_head_whose_numbers_are_not_finite_is_refused(weight, what):
-    """1e36 leaves the logits finite, and not the product of two blocks' gradients."""
-    model = small_vit()
-    model.head.weight.data *= weight
-    with pytest.raises(ValueError, match=f"some of this model's {what} are not finite"):
-        explore(model, photos(), prepare)
 
 
 def test_without_scripts_and_styles_one_view_is_left_in_words_and_as_an_image():
@@ -323,16 +296,11 @@ def test_the_mouse_shows_by_pointing_and_chooses_by_a_click(figure, shown):
     figure.assert_shows(shown[1, "mean"][0, 7])
     assert figure.caption().endswith("what row 1, column 1 attends to")
     assert figure.value("root.querySelector('.live').getAttribute('aria-live')") == "off", "pointing is not read out"
-    browser.mouse(1, 1)
-    figure.assert_shows(shown[1, "mean"][0, 0])
     browser.mouse(*figure.place(9), click=True)
     browser.mouse(1, 1)
     figure.assert_shows(shown[1, "mean"][0, 9])
     assert (figure.query(), figure.focused()[:15]) == (9, "row 1, column 3")
     assert figure.value("root.querySelector('.live').getAttribute('aria-live')") == "polite"
-    browser.mouse(*figure.place(0), click=True)
-    browser.mouse(1, 1)
-    figure.assert_shows(shown[1, "mean"][0, 0])
 
 
 def test_everything_can_be_chosen_by_keyboard_alone(figure, shown):
@@ -360,9 +328,8 @@ def test_everything_can_be_chosen_by_keyboard_alone(figure, shown):
     press("Tab")
     assert figure.focused().startswith("row 0, column 1: ")
     for key, token in [
-        *(("ArrowLeft", 1), ("ArrowLeft", 1), ("ArrowDown", 6), ("End", 10), ("ArrowRight", 10), ("ArrowDown", 15)),
-        *(("ArrowDown", 15), ("Home", 11), ("ArrowUp", 6), ("ArrowUp", 1), ("ArrowUp", 0), ("ArrowUp", 0)),
-        *(("ArrowLeft", 0), ("ArrowRight", 0), ("End", 0), ("ArrowDown", 1), ("ArrowRight", 2)),
+        *(("ArrowLeft", 1), ("ArrowDown", 6), ("End", 10), ("ArrowRight", 10), ("ArrowDown", 15), ("ArrowDown", 15)),
+        *(("Home", 11), ("ArrowUp", 6), ("ArrowUp", 1), ("ArrowUp", 0), ("ArrowUp", 0), ("ArrowDown", 1)),
     ]:
         press(key)
         assert figure.query() == token, key
@@ -373,29 +340,6 @@ def test_everything_can_be_chosen_by_keyboard_alone(figure, shown):
     press("Home", control=True)
     assert figure.query() == 0
     assert figure.value("[...root.querySelectorAll('[role=gridcell]')].filter((c) => c.tabIndex === 0).length") == 1
-    press("Tab")
-    assert figure.focused() == "cover"
-    press("Tab")
-    assert figure.focused() == "common"
-    press("Tab", shift=True)
-    press("Tab", shift=True)
-    assert figure.focused().startswith("class token")
-
-
-def test_rollout_and_gradient_weighted_attention_are_views_without_heads(figure, shown):
-    for view, name, caption in (
-        (2, "rollout", "Rollout: what has reached the class token through all 2 blocks"),
-        (3, "gradient", "at the class token, through all 2 blocks"),
-    ):
-        figure.value(
-            f"(select => {{ select.value = {view}; select.dispatchEvent(new Event('change')); }})"
-            "(root.querySelector('[name=view]'))"
-        )
-        figure.assert_shows(shown[name][0, 0])
-        assert figure.caption().endswith(caption)
-        assert figure.value("root.querySelector('[name=head]').disabled")
-    guess = figure.value("root.querySelector('.title').innerText").partition("says ")[2].rpartition(" (")[0]
-    assert guess == CLASSES[2] and figure.caption().startswith(f"What counts for {guess} at ")
 
 
 def test_colors_follow_the_weights_on_the_scale_that_the_legend_states(figure, shown):
@@ -403,23 +347,12 @@ def test_colors_follow_the_weights_on_the_scale_that_the_legend_states(figure, s
         read = "[...root.querySelectorAll('[role=gridcell]')].map((cell) => cell.style.getPropertyValue('--color'))"
         return torch.tensor([[int(part) for part in re.findall(r"\d+", color)] for color in figure.value(read)])
 
-    def expected(row: torch.Tensor, most: float) -> torch.Tensor:
-        return torch.tensor(matplotlib.colormaps["viridis"]((row / most).clamp(max=1).numpy())[:, :3]) * 255
-
     row = shown[1, "mean"][0, 0].mean(dim=0)
-    most = row[1:].max().item()
-    assert figure.value("root.querySelector('.most').innerText") == f"{100 * most:.1f}\u00a0%"
-    assert_close(colors().double(), expected(row, most), atol=9, rtol=0)
-    figure.value("root.querySelector('[name=common]').click()")
-    most = shown[1, "mean"][0].mean(dim=1)[:, 1:].max().item()
-    assert figure.value("root.querySelector('.most').innerText") == f"{100 * most:.1f}\u00a0%"
-    assert_close(colors().double(), expected(row, most), atol=9, rtol=0)
-    assert figure.value("root.querySelector('.even').innerText").strip() == "all alike: 6.3\u00a0%"  # 1/16
-    cover = "getComputedStyle(root.querySelector('.patches [role=gridcell]'), '::before').opacity"
-    before = float(figure.value(cover))
-    figure.value("root.querySelector('[name=cover]').focus()")
-    figure.browser.press("End")
-    assert (before, float(figure.value(cover))) == (0.65, 1.0)
+    for largest in (row[1:].max().item(), shown[1, "mean"][0].mean(dim=1)[:, 1:].max().item()):
+        assert figure.value("root.querySelector('.most').innerText") == f"{100 * largest:.1f}\u00a0%"
+        expected = torch.tensor(matplotlib.colormaps["viridis"]((row / largest).clamp(max=1).numpy())[:, :3]) * 255
+        assert_close(colors().double(), expected, atol=9, rtol=0)
+        figure.value("root.querySelector('[name=common]').click()")
 
 
 def test_on_a_phone_a_tap_chooses_and_nothing_scrolls_sideways(browser, page, shown):
@@ -442,115 +375,25 @@ def test_on_a_phone_a_tap_chooses_and_nothing_scrolls_sideways(browser, page, sh
     assert wide == 0
 
 
-# For each text its color on what is behind it, and for each control its edge
-CONTRASTS = """
-(() => {
-  const channels = (color) => color.match(/[\\d.]+/g).map(Number);
-  const light = (color) => {
-    const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-    const [r, g, b] = channels(color).map((c) => linear(c / 255));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const behind = (node) => {
-    for (; node; node = node.parentElement) {
-      const color = getComputedStyle(node).backgroundColor;
-      if ((channels(color)[3] ?? 1) === 1) return color;
-    }
-  };
-  const contrast = (one, other) => {
-    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
-    return (high + 0.05) / (low + 0.05);
-  };
-  const own = (node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-  const all = [...root.querySelectorAll('.explorer *')].filter((node) => node.checkVisibility());
-  const texts = all.filter(own).map((node) => [node.textContent, contrast(getComputedStyle(node).color, behind(node))]);
-  const edges = all.filter((node) => node.matches('select'))
-    .map((node) => [node.name, contrast(getComputedStyle(node).borderTopColor, behind(node.parentElement))]);
-  return { surface: light(behind(root.querySelector('.explorer'))), texts, edges };
-})()
-"""
-
-
 @pytest.mark.parametrize(
     ("system", "theme", "dark"),
     [
         ("light", "", False),
         ("dark", "", True),
         ("light", "document.documentElement.dataset.theme = 'dark'", True),
-        ("dark", "document.documentElement.dataset.theme = 'light'", False),
-        ("light", "document.body.dataset.jpThemeLight = 'false'", True),
         ("dark", "document.body.dataset.jpThemeLight = 'true'", False),
         ("light", "document.documentElement.setAttribute('theme', 'dark')", True),
         ("dark", "document.body.className = 'vscode-light'", False),
     ],
 )
-def test_words_can_be_read_in_light_and_in_dark(browser, page, system, theme, dark):
+def test_the_page_decides_about_light_and_dark_and_else_the_system(browser, page, system, theme, dark):
+    """That words can then be read, axe says, in tests/browser/."""
     browser.screen()
     browser.prefer(system)
     figure = Figure(browser, page)
     browser.value(theme or "0")
     browser.until(f"{FIGURE}.host.dataset.scheme === '{'dark' if dark else 'light'}'")
-    seen = figure.value(CONTRASTS)
-    assert (seen["surface"] < 0.1) == dark and (seen["surface"] > 0.9) == (not dark)
-    assert len(seen["texts"]) > 20 and len(seen["edges"]) == 3
-    assert [(text, ratio) for text, ratio in seen["texts"] if ratio < 4.5] == []
-    assert [(name, ratio) for name, ratio in seen["edges"] if ratio < 3] == []
-    figure.value("root.querySelector('[name=head]').disabled = true")
-    assert all(ratio >= 4.5 for _, ratio in figure.value(CONTRASTS)["texts"])
-    figure.value("root.host.remove()")
-
-
-def test_several_on_one_page_do_not_clash(browser, tmp_path, shown):
-    images = photos()
-    first, second = (explore(small_vit(), these, prepare, titles=TITLES).html for these in (images, images.flip(0)))
-    (tmp_path / "page.html").write_text(f"<!DOCTYPE html><meta charset=utf-8>{first}{second}{first}", encoding="utf-8")
-    browser.screen(1000, 900)
-    figure = Figure(browser, tmp_path / "page.html")
-    browser.until("[...document.querySelectorAll('.vitbook-explorer')].every((host) => host.shadowRoot)")
-    browser.mouse(*figure.place(7), click=True)
-    browser.mouse(1, 1)
-    figure.value("root.querySelectorAll('[name=image]')[1].click()")
-    figure.assert_shows(shown[1, "mean"][1, 7])
-    for image in (1, 0):
-        figure.value("root.host.remove()")
-        figure.assert_shows(shown[1, "mean"][image, 0])
-    assert browser.errors == []
-
-
-def test_the_styles_of_the_page_do_not_reach_in_and_its_own_do_not_reach_out(browser, tmp_path):
-    style = "<style>body * { color: red; font-size: 3px } table { display: none } img { filter: invert(1) }</style>"
-    html = explore(small_vit(), photos(), prepare).html
-    (tmp_path / "page.html").write_text(f"<!DOCTYPE html>{style}<p id=out>text</p>{html}", encoding="utf-8")
-    figure = Figure(browser, tmp_path / "page.html")
-    assert figure.value("getComputedStyle(root.querySelector('table')).display") == "table"
-    assert figure.value("getComputedStyle(root.querySelector('caption')).fontSize") == "16px"
-    assert figure.value("getComputedStyle(root.querySelector('.thumbnails img')).filter") == "none"
-    assert browser.value("getComputedStyle(document.querySelector('#out')).color") == "rgb(255, 0, 0)"
-
-
-def test_a_screen_reader_is_told_names_roles_and_values(figure):
-    nodes = figure.browser.accessible()
-    named = {(node["role"], node["name"].strip()) for node in nodes}
-    assert {("combobox", name) for name in ("Layer", "Head", "Query")} <= named
-    assert {("radio", title) for title in TITLES} <= named
-    assert ("slider", "Map over image") in named
-    assert ("checkbox", "One color scale for all queries") in named
-    assert ("table", "Block 1, mean of 3 heads: what the class token attends to") in named
-    assert any(role == "grid" and "Arrow keys" in name for role, name in named)
-    cells = [node for node in nodes if node["role"] == "gridcell"]
-    assert [node["name"].partition(":")[0] for node in cells] == NAMES
-    assert [bool(node.get("selected")) for node in cells] == [True] + [False] * 15
-    assert not [node for node in nodes if node["role"] in ("combobox", "radio", "slider") and not node["name"].strip()]
-    (live,) = (node for node in nodes if node.get("live") == "polite")
-    assert live["atomic"]
-
-
-def test_where_no_script_runs_the_still_view_stands(browser, page):
-    browser.scripts(False)
-    browser.open(page)
-    assert browser.value(FIGURE) is None
-    assert "what the class token attends to" in browser.value("document.body.innerText")
-    assert browser.value("document.querySelector('.still img').naturalWidth") > 100
+    assert figure.value("root.host.dataset.scheme") == ("dark" if dark else "light")
 
 
 def test_a_browser_that_cannot_open_it_says_so_beside_the_still_view(browser, page):

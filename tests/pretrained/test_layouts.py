@@ -1,14 +1,11 @@
 """Each table holds every name of its library and no other, once; other families are called by their names."""
 
-from dataclasses import replace
-
 import foreign
 import pytest
 import torch
 from foreign import DEPTH, D, H
-from torch.testing import assert_close
 
-from vitbook.pretrained import adapting, layouts, load_pretrained, preprocessing
+from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.layouts import BIG_VISION, GOOGLE, LAYOUTS, PUBLISHED_TORCHVISION, TIMM, TORCHVISION, VITBOOK
 from vitbook.vit import VisionTransformer, ViTConfig
 
@@ -47,25 +44,6 @@ def test_timms_names_are_ours_without_the_modules_around_them():
     assert all(row.theirs == (row.theirs[0],) and row.ours.endswith(row.theirs[0]) for row in TIMM.rows(DEPTH))
 
 
-def test_a_new_library_is_a_new_table(monkeypatch):
-    """Nothing else has to know it: names, axes, what no tensor tells, preprocessing and interpolation are data."""
-    table = TIMM.renamed("new", {"  cls_token": "  class_embed", "blocks.{i}.": "layer.{i}."})
-    monkeypatch.setattr(layouts, "LAYOUTS", [*LAYOUTS, replace(table, settings={"drop_path": 0.25})])
-    monkeypatch.setitem(preprocessing.STYLES, "new", dict(preprocessing.STYLES["timm"], crop=0.7))
-    monkeypatch.setitem(adapting.KERNELS, "new", adapting.KERNELS["timm_npz"])
-    state = foreign.timm()
-    new = {name.replace("cls_token", "class_embed").replace("blocks.", "layer."): t for name, t in state.items()}
-    weights = load_pretrained(new, num_heads=H, image_size=20)
-    expected = load_pretrained(state, num_heads=H, image_size=20, resize="timm_npz").model
-    assert (weights.layout, weights.preprocessing.crop, weights.model.config.drop_path) == ("new", 0.7, 0.25)
-    assert weights.notes[-1].endswith("as new does it: bilinear")
-    images = foreign.images(side=20).float()
-    assert_close(weights.model(images), expected(images))
-
-
-# Families without a table
-
-
 @pytest.mark.parametrize(
     ("names", "family"),
     [
@@ -82,32 +60,6 @@ def test_other_families_are_named(names, family):
     state = foreign.timm() if family.startswith(("DINO", "a masked")) else {}  # which have timm's names otherwise
     with pytest.raises(ValueError, match=f"by its names this is {family}.*, which has no table here$"):
         load_pretrained({**state, **{name: torch.ones(2) for name in names}}, num_heads=H)
-
-
-TINY = dict(
-    hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=8, patch_size=4
-)
-DECODER = dict(decoder_hidden_size=16, decoder_num_hidden_layers=1, decoder_num_attention_heads=2)
-
-
-@pytest.mark.parametrize(
-    ("kind", "sizes", "family"),
-    [
-        ("Dinov2", TINY, "DINOv2"),
-        ("Dinov2WithRegisters", TINY, "DINOv2"),
-        ("DINOv3ViT", TINY, "DINOv3"),
-        ("ViTMAE", TINY | DECODER, "a masked autoencoder"),
-        ("CLIPVision", TINY, "CLIP"),
-        ("SiglipVision", TINY, "SigLIP"),
-        ("Swin", dict(embed_dim=8, depths=[1], num_heads=[2], image_size=8, window_size=2), "a Swin Transformer"),
-        ("ResNet", dict(embedding_size=8, hidden_sizes=[8], depths=[1]), "a ResNet"),
-    ],
-)
-def test_so_are_those_of_hugging_face(kind, sizes, family):
-    transformers = pytest.importorskip("transformers")
-    model = getattr(transformers, f"{kind}ForPreTraining" if kind == "ViTMAE" else f"{kind}Model")
-    with pytest.raises(ValueError, match=f"by its names this is {family}"):
-        load_pretrained(model(getattr(transformers, f"{kind}Config")(**sizes)).state_dict())
 
 
 def test_no_family_is_guessed_without_a_sign():

@@ -6,7 +6,7 @@ import foreign
 import numpy as np
 import pytest
 import torch
-from foreign import DEPTH, HIDDEN, SIDE, C, D, H, K, N, P, images
+from foreign import DEPTH, HIDDEN, SIDE, C, D, H, K, P, images
 from torch import nn
 from torch.testing import assert_close
 
@@ -18,7 +18,6 @@ from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.pretrained.published import ASSETS
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
-POS = "embedding.positions.pos_embed"
 CONFIG = ViTConfig(SIDE, P, C, K, D, DEPTH, H, HIDDEN)
 
 
@@ -33,9 +32,6 @@ def double():
 @torch.no_grad()
 def same_logits(model: nn.Module, expected: torch.Tensor, x: torch.Tensor) -> None:
     assert_close(model(x), expected.detach(), rtol=0, atol=1e-6)
-
-
-# The same logits as the source; timm and torchvision themselves are in test_peers.py
 
 
 @pytest.mark.usefixtures("double")
@@ -56,12 +52,14 @@ def test_logits(make, settings, layout, changes):
     assert (weights.layout, weights.model.config) == (layout, replace(CONFIG, **changes))
 
 
-def test_an_optimizers_state_beside_big_visions_weights_is_left_out():
+def test_what_lies_beside_the_weights_is_left_out():
+    """A prefix that all names have, and an optimizer's state beside big_vision's params/."""
+    state = {f"module.{name}": tensor for name, tensor in foreign.timm().items()}
+    model = load_pretrained(state, num_heads=H).model
+    assert torch.equal(model.embedding.cls_token, foreign.timm()["cls_token"].float())
     state = foreign.google(big_vision=True)
     weights = load_pretrained(state | {"opt/mu/cls": np.ones(3), "chrono/steps": np.array(3)})
     same_logits(weights.model.double(), foreign.google_logits(state, images()), images())
-    positions = weights.model.state_dict()[POS]
-    assert positions.shape == (1, N + 1, D) and not positions[:, 0].any()  # the class token's, which has none
 
 
 SMALL = dict(image_size=SIDE, patch_size=P, hidden_size=D, num_hidden_layers=DEPTH)
@@ -96,27 +94,10 @@ class TestHuggingFace:
             assert weights.layout == "hf"
             assert isinstance(weights.model, DistilledVisionTransformer) == distilled
 
-    def test_logits_of_a_full_width_and_default_heads(self, transformers):
-        theirs = self.theirs(transformers, num_hidden_layers=2, num_labels=1000)
-        weights = load_pretrained(theirs.state_dict())
-        assert weights.model.config == replace(CONFIGS["vit_b_16"], depth=2)
-        same_logits(weights.model, theirs(images(1, 224)).logits, images(1, 224))
-
-    def test_a_model_without_a_head_gives_features(self, transformers, tmp_path):
-        theirs = transformers.ViTModel(transformers.ViTConfig(layer_norm_eps=1e-6, **SMALL)).double().eval()
-        theirs.save_pretrained(tmp_path)
-        for source in (theirs.state_dict(), tmp_path / "model.safetensors"):
-            weights = load_pretrained(source, num_heads=H)
-            same_logits(weights.model, theirs(images()).last_hidden_state[:, 0], images())
-            assert {"dropped pooler.dense.weight", "dropped pooler.dense.bias"} <= {*weights.notes}
-
     def test_its_own_interpolation_of_positions(self, transformers):
         theirs, larger = self.theirs(transformers, **SMALL), images(2, 20)
         weights = load_pretrained(theirs.state_dict(), num_heads=H, image_size=20)
         same_logits(weights.model, theirs(larger, interpolate_pos_encoding=True).logits, larger)
-
-
-# The shape
 
 
 def test_heads_are_64_wide_by_default_and_80_in_h():
@@ -138,8 +119,6 @@ def test_other_widths_and_our_own_names_need_the_heads(state):
 def test_heads_that_the_weights_tell_are_not_overruled():
     with pytest.raises(ValueError, match="num_heads: the weights have 5, got 4"):
         load_pretrained(foreign.google(), num_heads=4)
-    with pytest.raises(ValueError, match="num_heads: expected 4, got 5"):
-        load_weights(VisionTransformer(replace(CONFIG, num_heads=4)), foreign.google())
 
 
 @pytest.mark.parametrize("big_vision", [False, True])
@@ -156,23 +135,6 @@ def test_positions_that_are_no_square_need_the_image_size(big_vision):
     model = load_pretrained(state, num_heads=H, image_size=(8, 20)).model
     assert model.embedding.grid == (2, 5)
     assert model(torch.randn(1, C, 8, 20)).shape == (1, K)
-
-
-def test_a_prefix_that_all_names_have_is_ignored():
-    state = {f"module.{name}": tensor for name, tensor in foreign.timm().items()}
-    model = load_pretrained(state, num_heads=H).model
-    assert torch.equal(model.embedding.cls_token, foreign.timm()["cls_token"].float())
-
-
-def test_assumptions_are_in_the_notes():
-    seen = "mean, std, crop and interpolation are assumed to be those of {}: the weights do not tell"
-    assert load_pretrained(foreign.timm(), num_heads=H).notes == (seen.format("timm"),)
-    nested = load_pretrained({"model": foreign.timm(), "epoch": 3}, num_heads=H)
-    assert nested.notes == (seen.format("deit"),)
-    assert nested.preprocessing.mean == (0.485, 0.456, 0.406)
-
-
-# Our own checkpoints
 
 
 def ours(vit: VisionTransformer, folder, half: bool = False, **facts):
@@ -213,8 +175,6 @@ class TestOurs:
         [
             {"model": None},
             {"mean": [0.4, float("nan"), 0.6]},
-            {"std": [0.2, float("inf"), 0.1]},
-            {"std": [0.2, 0.3, 0.0]},
             {"mean": [0.5], "std": [0.5]},
             {"class_names": ["one"]},
         ],
@@ -235,9 +195,6 @@ class TestOurs:
         assert sum(path.stat().st_size for path in (ASSETS / "weights").glob("cifar10*")) < 6e6
 
 
-# In place
-
-
 @pytest.mark.parametrize("make", [foreign.google, foreign.timm, lambda: VisionTransformer(CONFIG).state_dict()])
 def test_weights_go_into_a_model_that_exists(make):
     state, model = make(), VisionTransformer(CONFIG)
@@ -245,15 +202,6 @@ def test_weights_go_into_a_model_that_exists(make):
     load_weights(model, state)
     assert all(torch.equal(tensor, expected[name]) for name, tensor in model.state_dict().items())
     assert all(one is other for one, other in zip(parameters, model.parameters(), strict=True))
-
-
-def test_any_model_of_ours_takes_its_own_names():
-    one, other = (VisionTransformer(replace(CONFIG, positions="learned_2d")) for _ in range(2))
-    load_weights(one, other.state_dict())
-    assert all(torch.equal(tensor, one.state_dict()[name]) for name, tensor in other.state_dict().items())
-
-
-# What does not fit
 
 
 def without(name):
@@ -270,23 +218,19 @@ def changed(name, change):
 
 FITS_NO_MODEL = [
     (without("norm.bias"), "layout timm, do not fit: missing norm.bias"),
-    (without("head.bias"), "missing head.bias"),
     (without("blocks.1.attn.qkv.bias"), "missing encoder.blocks.1.attn.qkv.bias"),
     (with_("fc_norm.weight", torch.ones(D)), "unexpected fc_norm.weight"),
     (with_("blocks.7.norm1.bias", torch.ones(D)), "missing blocks.2.norm1.weight.* unexpected blocks.7.norm1.bias"),
     (changed("cls_token", lambda t: t[..., 1:]), r"cls_token: expected shape \(1, 1, 20\), got \(1, 1, 19\)"),
     (changed("blocks.1.mlp.fc1.weight", lambda t: t.T), r"fc1.weight: expected shape \(33, 20\), got \(20, 33\)"),
-    (changed("norm.bias", lambda t: t.long()), "norm.bias: expected floating-point numbers, got torch.int64"),
+    (changed("norm.bias", lambda t: t.long()), "norm.bias: expected torch.float32, got torch.int64"),
     (with_("cls_token", torch.full((1, 1, D), torch.nan)), "cls_token: expected finite numbers, got NaN or infinity"),
-    (with_("cls_token", torch.full((1, 1, D), 1e300, dtype=torch.float64)), "cls_token: expected finite numbers"),
     (with_("norm.bias", torch.tensor(1.0)), r"norm.bias: expected axes that agree, got \(\)"),
     (with_("epoch", 3), "epoch.: expected a tensor of floating-point numbers .*got int"),
     (
         lambda state: {},
         "no Vision Transformer in a known layout .google, big_vision, timm, torchvision, vitbook, hf.*noth",
     ),
-    (lambda state: {"conv1.weight": torch.ones(3)}, "no Vision Transformer in a known layout.*got conv1.weight"),
-    (lambda state: [1, 2], "weights must be tensors by name, got list"),
 ]
 
 
@@ -297,7 +241,6 @@ FITS_NO_MODEL = [
         (lambda state: foreign.timm(distilled=True), "unexpected dist_token"),
         (lambda state: foreign.timm(classes=0), "missing head.bias; missing head.weight"),
         (lambda state: foreign.timm(depth=3), "unexpected blocks.2.attn.proj.bias"),
-        (lambda state: foreign.timm(depth=1), "missing encoder.blocks.1.attn.proj.bias"),
         (lambda state: foreign.google(hidden=True), "unexpected pre_logits/kernel, pre_logits/bias: before this head"),
     ],
 )
@@ -314,38 +257,10 @@ def test_weights_that_do_not_fit_are_named_and_leave_the_model_as_it_was(damage,
     [
         *FITS_NO_MODEL,
         (changed("head.weight", lambda t: t[:4]), r"head.bias: expected shape \(4,\), got \(7,\)"),
-        (changed("head.weight", lambda t: t[0]), r"head.weight: expected 2 axes, got shape \(20,\)"),
         (changed("patch_embed.proj.weight", lambda t: t[..., 1:]), "proj.weight: expected square patches, got 4×3"),
-        (changed("patch_embed.proj.weight", lambda t: t[..., :0, :0]), "proj.weight: expected square patches, got 0×0"),
-        (changed("pos_embed", lambda t: t[0]), r"pos_embed: expected 3 axes, got shape \(10, 20\)"),
         (changed("pos_embed", lambda t: t[:, :1]), r"pos_embed: expected 1 position\(s\) and .*, got 1:"),
     ],
 )
 def test_weights_that_do_not_fit_together_make_no_model(damage, message):
     with pytest.raises(ValueError, match=message):
         load_pretrained(damage(foreign.timm()), num_heads=H)
-
-
-HEADS = "Transformer/encoderblock_1/MultiHeadDotProductAttention_1"
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (changed(f"{HEADS}/key/kernel", lambda a: a[:, 1:]), r"key/kernel.* got \(20, 5, 4\), \(20, 4, 4\)"),
-        (changed(f"{HEADS}/key/kernel", lambda a: a.swapaxes(1, 2)), r"key/kernel.* got \(20, 5, 4\), \(20, 4, 5\)"),
-        (
-            changed(f"{HEADS}/out/kernel", lambda a: a.reshape(4, 5, D)),
-            r"number of heads in every tensor, got \[4, 5\]",
-        ),
-        (
-            changed("embedding/kernel", lambda a: a[0]),
-            r"embedding/kernel: expected axes p q c D -> D c p q, got \(4, 3",
-        ),
-        (changed("cls", lambda a: a.astype(int)), "cls.: expected a tensor of .*got int64"),
-        (with_("conv_root/kernel", np.ones(3)), "unexpected conv_root/kernel"),
-    ],
-)
-def test_arrays_of_googles_that_do_not_fit_are_named(damage, message):
-    with pytest.raises(ValueError, match=message):
-        load_pretrained(damage(foreign.google()))

@@ -1,4 +1,4 @@
-"""timm and torchvision themselves beside ours: logits, images, positions, attention. `make peers` runs these."""
+"""timm and torchvision themselves beside ours: logits, images, positions. `make peers` runs these."""
 
 import sys
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ import foreign
 import numpy as np
 import pytest
 import torch
-from foreign import DEPTH, HIDDEN, SIDE, D, H, K, N, P, images
+from foreign import DEPTH, HIDDEN, SIDE, D, H, K, P, images
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close
@@ -56,9 +56,6 @@ def same_logits(ours: nn.Module, theirs: nn.Module, side: int = SIDE) -> None:
     assert_close(ours.double()(images(side=side)), theirs(images(side=side)), rtol=0, atol=1e-6)
 
 
-# Logits
-
-
 @pytest.fixture
 def double():
     """New tensors and modules are float64."""
@@ -92,9 +89,6 @@ class TestLogits:
         same_logits(load_pretrained(file, **larger).model, theirs, side)
 
 
-# Images
-
-
 def test_torchvisions_own_preprocessing(torchvision):
     from torchvision.transforms._presets import ImageClassification
 
@@ -113,9 +107,6 @@ def test_timms_own_preprocessing(timm, style, name):
     assert_close(Preprocessing(image_size=(112, 112), **ours)(CHINA)[0], theirs)
 
 
-# Positions
-
-
 @pytest.mark.parametrize("side", [3, 6, 9])
 def test_positions_are_resized_as_each_library_does_it(timm, torchvision, side):
     table = torch.randn(1, 1 + 5 * 5, D)
@@ -124,21 +115,3 @@ def test_positions_are_resized_as_each_library_does_it(timm, torchvision, side):
     state = {"encoder.pos_embedding": table}
     theirs = torchvision.models.vision_transformer.interpolate_embeddings(side * P, P, state)["encoder.pos_embedding"]
     assert_close(resize_positions(table, (5, 5), (side, side), **KERNELS["torchvision"]), theirs)
-
-
-# Attention
-
-
-def test_timms_dropout_hears_the_weights_once_the_fused_kernel_is_off(timm):
-    """As chapter 13 says."""
-    model, x, heard = timms(timm), images(), []
-    for block in model.blocks:
-        block.attn.attn_drop.register_forward_hook(lambda module, inputs, output: heard.append(output))
-    expected = model(x)
-    assert not heard
-    for block in model.blocks:
-        block.attn.fused_attn = False
-    assert_close(model(x), expected)
-    assert [tuple(weights.shape) for weights in heard] == [(2, H, N + 1, N + 1)] * DEPTH
-    for weights in heard:
-        assert_close(weights.sum(dim=-1), torch.ones(2, H, N + 1).double())

@@ -77,16 +77,6 @@ class Browser:
         """Wait until an expression is true."""
         self.page.wait_for_function(expression)
 
-    def accessible(self) -> list[dict]:
-        """What assistive technology is told: role, name and properties of every node that it is told of."""
-        nodes = self.protocol.send("Accessibility.getFullAXTree")["nodes"]
-        return [
-            dict(role=node["role"]["value"], name=node.get("name", {}).get("value", ""))
-            | {p["name"]: p["value"].get("value") for p in node.get("properties", [])}
-            for node in nodes
-            if not node["ignored"]
-        ]
-
 
 @pytest.fixture(scope="module")
 def chromium():

@@ -17,6 +17,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,7 @@ from vitbook.engine import TrainConfig, fit
 from vitbook.vit import VisionTransformer, create_vit
 
 CONFIG = TrainConfig(epochs=3, batch_size=8, learning_rate=0.03, ema=0.3, mixup=0.3, checkpoint_steps=2, seed=2)
+CONFIG = replace(CONFIG, optimizer="muon")  # of some weights; AdamW of the others
 
 
 def some_data() -> Dataset:

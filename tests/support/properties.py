@@ -8,7 +8,18 @@ from scipy.ndimage import zoom
 from torch import Tensor, nn
 
 from vitbook.properties import *  # noqa: F403
-from vitbook.properties import GRID, B, D, N, close, differ, images, shake, small_config
+from vitbook.properties import GRID, B, D, N
+from vitbook.properties import _build as build  # noqa: F401
+from vitbook.properties import _classifier as classifier  # noqa: F401
+from vitbook.properties import _close as close
+from vitbook.properties import _differ as differ
+from vitbook.properties import _images as images
+from vitbook.properties import _layer_norm as layer_norm  # noqa: F401
+from vitbook.properties import _same_map as same_map  # noqa: F401
+from vitbook.properties import _shake as shake
+from vitbook.properties import _small_config as small_config
+from vitbook.properties import _transformer_and_words as transformer_and_words  # noqa: F401
+from vitbook.properties import _unequal_batches as unequal_batches  # noqa: F401
 from vitbook.vit import VisionTransformer
 
 

@@ -5,23 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
 from torch import Tensor
-
-from vitbook._support.moved import moved
 
 # What cameras, browsers and scanners write. Other formats stay closed: to open one, EPS, means to run a program.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-
-_UPRIGHT = {  # EXIF's orientation → what undoes it
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 def read_image(path: Path) -> Image.Image:
@@ -77,10 +65,9 @@ def to_tensor(image: Image.Image | np.ndarray) -> Tensor:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF says. Pillow's exif_transpose writes EXIF back, and fails where any is damaged."""
+    """The image turned as its EXIF says, or as it is where the EXIF is damaged."""
     try:
-        orientation = image.getexif().get(ExifTags.Base.Orientation)
-        return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+        return ImageOps.exif_transpose(image)
     except Exception:  # damaged EXIF can fail in any way; the pixels are whole
         return image
 
@@ -91,11 +78,3 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if levels.min() < 0 or levels.max() > 65_535:
         raise ValueError(f"gray levels must lie in 0 … 65,535, lie in {levels.min():,} … {levels.max():,}")
     return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))
-
-
-__getattr__ = moved(
-    __name__,
-    read_picture="vitbook._support.images.decode_image",
-    as_rgb="vitbook._support.images.to_rgb",
-    crop_and_scale="vitbook._support.images.center_crop",
-)

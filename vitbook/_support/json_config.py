@@ -1,14 +1,14 @@
-"""Dataclasses from what a JSON file says: every value of the type that its field names."""
+"""Dataclasses from JSON files: every value has the type that its field names."""
 
 import json
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 
 
-def from_json(cls: type[Made], facts: Any) -> Made:
+def from_json(cls: type[_Made], facts: Any) -> _Made:
     """An instance of a dataclass, and of those in its fields, from a JSON object; lists are tuples, strings paths.
 
     Raises ValueError, with the setting's name, for an unknown name, a value of another type, and what the class raises.

@@ -6,7 +6,7 @@ import importlib.machinery
 import sys
 from collections.abc import Callable
 
-MODULES = {
+_MODULES = {
     "vitbook.layouts": "vitbook.pretrained.layouts",
     "vitbook.preprocessing": "vitbook.pretrained.preprocessing",
     "vitbook.published": "vitbook.pretrained.published",
@@ -18,10 +18,10 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports a module under its old name: the same module object under both."""
 
     def find_spec(self, fullname, path=None, target=None):
-        return importlib.machinery.ModuleSpec(fullname, self) if fullname in MODULES else None
+        return importlib.machinery.ModuleSpec(fullname, self) if fullname in _MODULES else None
 
     def exec_module(self, module):
-        sys.modules[module.__name__] = importlib.import_module(MODULES[module.__name__])
+        sys.modules[module.__name__] = importlib.import_module(_MODULES[module.__name__])
 
 
 def moved(module: str, **homes: str) -> Callable[[str], object]:

@@ -32,30 +32,24 @@ def check_kind(kind: type, /, **values: Any) -> None:
             raise TypeError(f"{name} must be a {kind.__name__}, got {in_words(value)}")
 
 
-def check_sizes(least: int = 1, /, **sizes: int) -> None:
-    """Raise TypeError unless all are whole numbers, ValueError unless they are at least `least` and below 2³¹."""
-    for name, size in sizes.items():
-        if not is_whole(size):
-            raise TypeError(f"{name} must be a whole number, got {in_words(size)}")
-        if size < least:
-            raise ValueError(f"{name} must be at least {least}, got {size}")
-        if size >= 2**31:
-            raise ValueError(f"{name} must be below 2³¹, got {size:.6g}")
-
-
-def check_lengths(count: int | None = 2, /, **lengths: Sequence[int]) -> None:
-    """Raise TypeError unless each is a sequence of `count` whole numbers, such as rows and columns; None for any."""
-    for name, values in lengths.items():
-        if not isinstance(values, (tuple, list)) or not all(map(is_whole, values)) or count not in (None, len(values)):
-            raise TypeError(f"{name} must be {count or 'some'} whole numbers, got {in_words(values)}")
+def check_sizes(least: int = 1, /, **sizes: int | Sequence[int]) -> None:
+    """Raise TypeError unless all are whole numbers, or some of them, ValueError unless from `least` to 2³¹ − 1."""
+    for name, value in sizes.items():
+        for size in value if isinstance(value, (tuple, list)) else (value,):
+            if not is_whole(size):
+                raise TypeError(f"{name} must be a whole number, got {in_words(size)}")
+            if size < least:
+                raise ValueError(f"{name} must be at least {least}, got {size}")
+            if size >= 2**31:
+                raise ValueError(f"{name} must be below 2³¹, got {size:.6g}")
 
 
 def check_grids(**grids: tuple[int, int]) -> None:
-    """Raise unless each is a pair of sizes: rows and columns, or height and width."""
-    check_lengths(2, **grids)
+    """Raise TypeError or ValueError unless each is a pair of sizes: rows and columns, or height and width."""
+    check_sizes(**grids)
     for name, grid in grids.items():
-        check_sizes(**{name: min(grid)})
-        check_sizes(**{name: max(grid)})
+        if is_whole(grid) or len(grid) != 2:
+            raise TypeError(f"{name} must be 2 whole numbers, got {in_words(grid)}")
 
 
 def check_shares(**shares: float) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -37,6 +37,11 @@ class Train:
     config: Path | None = None  # run.json of another run or a recipe's name: its settings, unless options differ
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
+    seeds: int = 1  # how many times to train, each with the next seed, in a folder of its own inside the folder
+
+    def __post_init__(self):
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "Train":
@@ -49,37 +54,58 @@ class Train:
     def __call__(self) -> None:
         from vitbook import runs
 
-        try:
-            records = runs.train_run(self.run, self.resume, self.progress)
-        except KeyboardInterrupt:
-            if not (self.run.place / "last.json").exists():
-                raise KeyboardInterrupt("stopped before the first checkpoint") from None
-            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
-            again = quoted([PROGRAM, "train", "--config", str(self.run.place / "run.json"), "--resume"])
-            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
-        for name, value in records[-1].items():
-            print(f"{name.replace('_', ' '):<20} {value:.6g}")
-        print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        all_runs = runs.with_seeds(self.run, self.seeds)
+        histories = [self._train(run) for run in all_runs]
+        if self.seeds == 1:
+            print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        else:
+            print(runs.over_seeds(histories))
+            places = " ".join(str(run.place) for run in all_runs)
+            print(f"to test them: {PROGRAM} evaluate {places}")
         recipes = [name for name, path in runs.RECIPES.items() if runs.read_run(path).dataset == self.run.dataset]
         if recipes and self.run.model == runs.Run.model:
             better = " or ".join(f"--config {name}" for name in recipes)
             print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
+
+    def _train(self, run: Any) -> list[dict]:
+        """Train once, and print the last record."""
+        from vitbook import runs
+
+        try:
+            records = runs.train_run(run, self.resume, self.progress)
+        except KeyboardInterrupt:
+            if not (run.place / "last.json").exists():
+                raise KeyboardInterrupt("stopped before the first checkpoint") from None
+            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
+            again = quoted([PROGRAM, "train", "--config", str(run.place / "run.json"), "--resume"])
+            if self.seeds > 1:
+                again = "the same command with --resume"
+            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
+        for name, value in records[-1].items():
+            print(f"{name.replace('_', ' '):<20} {value:.6g}")
+        return records
 
 
 @dataclass(frozen=True)
 class Evaluate:
     """Say how good a trained model is on images that it was not trained on."""
 
-    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON in it
+    # the folder of a run, or a checkpoint's JSON in it; of several, the mean accuracy and its spread as well
+    checkpoints: Positional[tuple[Path, ...]] = (TRAINED,)
     split: str = "test"  # which images: test, validation or train
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
 
     def __call__(self) -> None:
         from vitbook import runs
 
-        result = runs.evaluate_run(self.checkpoint, self.split, self.data_dir)
-        right, count = int((result.predictions == result.labels).sum()), len(result.labels)
-        print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
+        accuracies = []
+        for checkpoint in self.checkpoints or (TRAINED,):
+            result = runs.evaluate_run(checkpoint, self.split, self.data_dir)
+            right, count = int((result.predictions == result.labels).sum()), len(result.labels)
+            print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
+            accuracies.append(result.accuracy)
+        if len(accuracies) > 1:
+            print(f"{self.split} accuracy {runs.mean_and_spread(accuracies)}")
 
 
 @dataclass(frozen=True)
@@ -128,6 +154,8 @@ class Explain:
         from vitbook.explorer import explain_file
 
         weights = runs.open_weights(self.weights or self.checkpoint)
+        if not hasattr(weights.model, "encoder"):
+            raise ValueError(f"a {type(weights.model).__name__} has no attention to draw")
         seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
         explain_file.write_figure(seen, self.out)
         if self.html:
@@ -137,6 +165,31 @@ class Explain:
         if seen.guess:
             print("{}: {} {:.1%}".format(self.image, *seen.guess))
         print(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else ""))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model to a file that runs without this package, and compare the two."""
+
+    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    to: Literal["onnx", "pt2", "int8"] = "onnx"  # ONNX in float32; torch's own format; ONNX with weights of 8 bits
+    any_size: bool = False  # whether it is to take images of any size, and not the model's alone
+    out: Path | None = None  # where to put it; by default model.onnx, model.pt2 or model.int8.onnx
+
+    def __call__(self) -> None:
+        import torch
+
+        from vitbook import export, runs
+
+        out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
+        weights = runs.open_weights(self.weights or self.checkpoint)
+        run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
+        config = weights.model.config
+        images = torch.randn(8, config.channels, *config.image_size)
+        with torch.no_grad():
+            off = (run(images) - weights.model(images)).abs().max()
+        print(f"{out}: {out.stat().st_size:,} bytes; on random images, no logit is off by more than {off:.1g}")
 
 
 @dataclass(frozen=True)
@@ -182,7 +235,12 @@ class Recipes:
             run = runs.read_run(path)
             shape, train = run.vit, run.train
             size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
-            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}")
+            if run.cnn:
+                size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
+            taught = f", taught by {run.teacher}" if run.teacher else ""
+            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
+            came_to = runs.recorded(name)
+            print(f"{'':<20} {came_to}")
 
 
 @dataclass(frozen=True)
@@ -190,23 +248,29 @@ class Diagnose:
     """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at."""
 
     # what builds the model, as my_package.my_model:build or model.py:ViT, whose code is run, in a process of its own;
-    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`
+    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`; or
+    # a model of a library with random weights, as timm:vit_base_patch16_224, transformers:ViT or vit_ti_16
     target: Positional[str]
     args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}'
     image_shape: tuple[int, int, int] | None = None  # channels, height and width; 3 224 224 if neither given nor known
     num_classes: int | None = None  # as many as it has logits, if not given
     trained: bool = False  # whether it has been trained, as weights have; else it is asked how it starts, too
     export: bool = False  # whether to try torch.export
+    like: str = ""  # a target that should give the same logits with the same weights, as timm:vit_base_patch16_224
+    like_args: str = "{}"  # what to build that with, as JSON; it gets the model's image size and number of classes
+    data: str = ""  # a folder of images or a data set as for `train`, to try training on, too
     json: bool = False  # whether to print the findings as JSON
-    timeout: float = 120  # after how many seconds to stop
+    timeout: float = 300  # after how many seconds to stop
 
     def __post_init__(self):
-        if not isinstance(self._arguments(), dict):
-            raise ValueError(f"args must be a JSON object, as '{{\"num_classes\": 10}}', got {self.args}")
+        for name in ("args", "like_args"):
+            if not isinstance(self._arguments(name), dict):
+                text = getattr(self, name)
+                raise ValueError(f"{name} must be a JSON object, as '{{\"num_classes\": 10}}', got {text}")
 
-    def _arguments(self) -> Any:
+    def _arguments(self, name: str) -> Any:
         try:
-            return json.loads(self.args)
+            return json.loads(getattr(self, name))
         except ValueError:
             return None
 
@@ -217,11 +281,12 @@ class Diagnose:
         def show(doing: str) -> None:
             print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
 
-        options = dict(trained=self.trained, export=self.export, timeout=self.timeout)
+        options = dict(trained=self.trained, export=self.export, data=self.data, timeout=self.timeout)
+        options |= dict(like=self.like, like_arguments=self._arguments("like_args"))
         try:
             findings, printed = examine_target(
                 self.target,
-                self._arguments(),
+                self._arguments("args"),
                 self.image_shape,
                 self.num_classes,
                 progress=show if sys.stderr.isatty() else None,
@@ -234,7 +299,7 @@ class Diagnose:
             first, *more = printed.splitlines()
             print(f"the code printed: {first[:200]}{' …' if more else ''}", file=sys.stderr)
         if self.json:
-            print(json.dumps([vars(finding) for finding in findings], indent=2))
+            print(json.dumps([vars(finding) | {"link": finding.link} for finding in findings], indent=2))
         else:
             report(findings)
         return int(any(finding.result == "FAILED" for finding in findings))
@@ -274,5 +339,5 @@ class Exercises:
 
 COMMANDS = {
     command.__name__.lower(): command
-    for command in (Train, Evaluate, Predict, Explain, Summary, Datasets, Recipes, Diagnose, Exercises)
+    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Datasets, Recipes, Diagnose, Exercises)
 }

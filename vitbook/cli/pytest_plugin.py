@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     say("--vit-args", type=_json_object, default={}, metavar="JSON", help="what to build it with")
     say("--vit-image-shape", type=int, nargs=3, metavar=("C", "H", "W"), help="3 224 224 if neither given nor known")
     say("--vit-num-classes", type=int, metavar="K", help="as many as it has logits, if not given")
-    say("--vit-timeout", type=float, default=120, metavar="SECONDS", help="after how many seconds to stop")
+    say("--vit-timeout", type=float, default=300, metavar="SECONDS", help="after how many seconds to stop")
 
 
 def _json_object(text: str) -> dict:
@@ -80,9 +80,7 @@ class Asked(pytest.Item):
         if finding.result == "not asked":
             pytest.skip(finding.details)
         if finding.result == "FAILED":
-            suspect = "Suspect" if finding.certainty == "certain" else "Perhaps"
-            rows = [f"Expected: {finding.about}", finding.details, f"{suspect}: {finding.suspect}"]
-            raise Failure("\n".join([*rows, f"Read chapters/{finding.where}"]))
+            raise Failure("\n".join([f"Expected: {finding.about}", *finding.lines]))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style=None):
         return str(excinfo.value) if excinfo.errisinstance(Failure) else super().repr_failure(excinfo, style)

@@ -3,9 +3,11 @@
 `diagnose` prints the report; `examine` gives it as a list. The model is only looked at: everything is tried on copies.
 """
 
+import importlib.metadata
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import nn
@@ -28,6 +30,31 @@ class Finding:
     where: str = ""  # the section that explains it, as a link from another chapter
     certainty: str = ""  # of a failure: "certain" or "likely"
     reason: str = ""  # why
+
+    @property
+    def link(self) -> str:
+        """The public address of the section, or its place in the repository where that address is not known."""
+        chapter, _, section = self.where.partition(".ipynb")
+        return f"{_site()}{chapter}.html{section}" if _site() else f"chapters/{self.where}"
+
+    @property
+    def lines(self) -> list[str]:
+        """What a report says of a failure, below what must hold."""
+        doubt = [f"Not certain: {self.reason}."] if self.certainty == "likely" else []
+        suspect = "Suspect" if self.certainty == "certain" else "Perhaps"
+        return [self.details, f"{suspect}: {self.suspect}", *doubt, f"Read {self.link}"]
+
+
+@cache
+def _site() -> str:
+    """Where GitHub shows the chapters of the repository that the package was made from; "" if it does not tell."""
+    try:
+        addresses = importlib.metadata.metadata("vitbook").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    repository = next((url for line in addresses for name, url in [line.split(", ")] if name == "Repository"), "")
+    owner, _, name = repository.removeprefix("https://github.com/").strip("/").partition("/")
+    return f"https://{owner.lower()}.github.io/{name}/chapters/" if name else ""
 
 
 def diagnose(
@@ -58,12 +85,7 @@ def report(findings: list[Finding]) -> None:
         reason = f": {finding.details}" if finding.result == "not asked" else ""
         print(_wrapped(f"{finding.result:<9}  {finding.about}{reason}"))
         if finding.result == "FAILED":
-            print(_wrapped(f"{'':11}{finding.details}"))
-            suspect = "Suspect" if finding.certainty == "certain" else "Perhaps"
-            print(_wrapped(f"{'':11}{suspect}: {finding.suspect}"))
-            if finding.certainty == "likely":
-                print(_wrapped(f"{'':11}Not certain: {finding.reason}."))
-            print(f"{'':11}Read chapters/{finding.where}")
+            print(*(_wrapped(f"{'':11}{line}") for line in finding.lines), sep="\n")
     failed = sum(finding.result == "FAILED" for finding in findings)
     asked = sum(finding.result != "not asked" for finding in findings)
     print(f"\n{failed} of {asked} failed." if failed else f"\nNothing found in {asked} questions.")
@@ -125,7 +147,7 @@ def _answer(question: Question, case: Case) -> Finding:
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, 90, subsequent_indent=" " * 11, break_long_words=False, drop_whitespace=True)
+    return textwrap.fill(text, 90, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
 
 
 def __getattr__(name: str):

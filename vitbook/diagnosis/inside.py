@@ -31,8 +31,8 @@ def a_token_is_a_rectangle(case: Case) -> None:
     for _ in range(8):  # the zeros of a ReLU are elsewhere each time
         model, images = case.shaken().requires_grad_(), case.images().requires_grad_()
         watch, _ = case.watch(model, images, until_attention=True)
-        if not watch.attentions or not watch.attentions[0].queries.requires_grad:
-            raise NotAsked("no attention was seen")
+        if not watch.attentions or not depends(watch.attentions[0].queries, images):
+            raise NotAsked("no attention was seen whose queries are made of the image")
         rows = watch.attentions[0].queries.flatten(0, -3)[-1]
         middle = [row @ case.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
         _expect_whole_vectors(middle, watch.feature_map)
@@ -200,24 +200,32 @@ def tokens_see_the_later_ones(case: Case) -> None:
     where="08_encoder.ipynb#equation-2",
 )
 def blocks_add(case: Case) -> None:
-    """Where the matrices of all blocks but the last are 0, or those of the last, the image still comes through."""
+    """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
     case.needs_sight()
     watch, _, _ = case.watched
-    looking = [id(seen.weight) for seen in case.attentions if seen.weight is not None]
-    parts = [{id(p) for p in part.parameters()} for stack in stacks(case.subject) for part in stack]
-    blocks = [next((part for part in parts if key in part), None) for key in looking]
-    if None in blocks or not blocks or blocks[0] == blocks[-1]:
-        raise NotAsked("no list of several blocks in it")
-    last = blocks[-1]
-    mapping = {id(linear.weight) for linear in watch.linear}
-    others = set().union(*(block for block in blocks if block != last)) & mapping - last
+    if watch.added_twice:
+        raise Failed(
+            f"in {watch.added_twice} sums, tokens are added to what they are a part of already.",
+            "tokens are added twice: what adds its input itself stands in one more residual connection.",
+            likely="they may be meant to count twice",
+        )
+    maps, first = [id(linear.weight) for linear in watch.linear], case.attentions[0]
+    tokens = first.queries.shape[-2]
+    alike = [seen for seen in case.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
+    alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
+    if len({id(seen.weight) for seen in alike}) < 2:
+        raise NotAsked("its blocks are not several of one kind")
+    last, place = id(alike[-1].weight), case.attentions.index(alike[-1])
     images = case.images().requires_grad_()
-    attention = case.watch(_silenced(case.subject, others), images)[0].attentions[-1]
+    silent = _silenced(case.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
+    attention = case.watch(silent, images)[0].attentions[place]
     expect(
         depends(attention.queries, images) or depends(attention.keys, images),
-        "where the layers of the others add nothing, the last block gets nothing of the image.",
+        "where the layers before it add nothing, the last attention gets nothing of the image.",
     )
-    logits = seeded(_silenced(case.subject, last & mapping), images)
+    blocks = [{id(p) for p in block.parameters()} for stack in stacks(case.subject) for block in stack]
+    block = next((block for block in blocks if last in block), set())
+    logits = seeded(_silenced(case.subject, block & set(maps)), images)
     expect(
         depends(logits, images), "where the layers of the last block add nothing, the logits know nothing of the image."
     )
@@ -320,9 +328,9 @@ def norms_run_over_features(case: Case) -> None:
     where="09_vit.ipynb#equation-4",
 )
 def head_gets_normalized_tokens(case: Case) -> None:
-    watch, logits, _ = case.watched
-    head = watch.past(logits)
-    if head.made_by != "linear" or all(linear.fed_by != "norm" for linear in watch.linear):
+    watch, _, _ = case.watched
+    head = watch.linear[-1]
+    if head.output.shape[-1] != case.num_classes or all(linear.fed_by != "norm" for linear in watch.linear):
         raise NotAsked("no linear head, or no norms before the layers")
     if case.attentions[0].queries.shape[-2] != case.attentions[-1].queries.shape[-2]:
         raise NotAsked("its last attention pools the tokens")
@@ -359,6 +367,8 @@ def _tokens_read(case: Case, model: nn.Module) -> tuple[Tensor, Tensor]:
         raise NotAsked("its tokens are others at the end than at the start")
     if first.ndim != 3 and first.shape[0] != case.batch:
         raise NotAsked("its tokens are cut into windows")
+    if not depends(first, images):
+        raise NotAsked("its first queries are not made of the image")
     middle = first[..., first.shape[-2] // 2, :]
     if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
         raise NotAsked("its tokens are mixed before the first attention")

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor, nn
 
 import vitbook
-from vitbook.diagnosis import Finding, examine
+from vitbook.data import load_dataset
+from vitbook.diagnosis import Finding, examine, examine_training
+from vitbook.diagnosis.like import compare
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.published import PUBLISHED
-from vitbook.vit import VisionTransformer
+from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 
 WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")
 IMAGE_SHAPE = (3, 224, 224)  # where nobody says which
@@ -46,24 +48,32 @@ def examine_target(
     *,
     trained: bool = False,
     export: bool = False,
-    timeout: float = 120,
+    like: str = "",
+    like_arguments: dict[str, Any] | None = None,
+    data: str = "",
+    timeout: float = 300,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[list[Finding], str]:
     """What `examine` finds, and what the code printed meanwhile.
 
-    target: "package.module:build", "model.py:ViT", the folder of a training run, a file of weights, or a name that
-    `load_pretrained` knows; arguments: what to build the model with; image_shape: (C, H, W), (3, 224, 224) if neither
-    given nor known; num_classes: as many as there are logits if not given; trained: whether the model has been trained,
-    as weights have; timeout: in seconds; progress: is called with what is done now.
+    target: "package.module:build", "model.py:ViT", "timm:NAME", "transformers:ViT", a named size of this package, the
+    folder of a training run, a file of weights, or a name that `load_pretrained` knows; arguments: what to build the
+    model with; image_shape: (C, H, W), (3, 224, 224) if neither given nor known; num_classes: as many as there are
+    logits if not given; trained: whether the model has been trained, as weights have; like: another target, which
+    should give the same logits with the same weights, built with like_arguments; data: a data set or a folder of
+    images, on which `examine_training` tries the model; timeout: in seconds; progress: is called with what is done now.
 
     Raises ValueError, in one line, where there is no model to examine or no end to it.
     """
     asked = dict(target=target, arguments=arguments or {}, image_shape=image_shape, num_classes=num_classes)
-    asked |= dict(trained=trained, export=export, path=sys.path)
+    asked |= dict(trained=trained, export=export, like=like, like_arguments=like_arguments, data=data, path=sys.path)
     command = [sys.executable, "-P", "-c", _RUN, json.dumps(asked)]
     findings, error, doing, late = [], "", "starting Python", threading.Event()
+    # threads that wait without work take the time of those that work, wherever something else runs beside
+    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ
     with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=printed)
+        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=printed)
+        process = subprocess.Popen(command, env=environment, **pipes)
         limit = threading.Timer(timeout, lambda: (late.set(), process.kill()))
         limit.start()
         try:
@@ -95,7 +105,7 @@ def examine_target(
 # The process beside
 
 
-class _Unfit(Exception):
+class _NoModel(Exception):
     """Why there is no model to examine."""
 
 
@@ -110,7 +120,7 @@ def work(asked: dict[str, Any]) -> None:
     try:
         findings = _findings(**asked, progress=lambda doing: tell(doing=doing))
         tell(findings=[vars(finding) for finding in findings])
-    except (_Unfit, ValueError, OSError) as error:
+    except (_NoModel, ValueError, OSError) as error:
         tell(error=str(error))
     except Exception as error:
         tell(error=_with_line("the examination stops with", error))
@@ -119,42 +129,87 @@ def work(asked: dict[str, Any]) -> None:
     os._exit(0)  # nothing that the code registered, and no thread of it, keeps the process
 
 
-def _findings(target, arguments, image_shape, num_classes, trained, export, progress) -> list[Finding]:
+def _findings(
+    target, arguments, image_shape, num_classes, trained, export, like, like_arguments, data, progress
+) -> list[Finding]:
     progress("building the model")
     model, loaded = _model(target, arguments)
-    if any(base.__module__.startswith("transformers.") for base in type(model).__mro__):
-        model.register_forward_hook(lambda model, images, output: getattr(output, "logits", output))
-    if not isinstance(model, VisionTransformer):
-        image_shape, num_classes = _sizes(model, image_shape, num_classes)
-    return examine(model, image_shape, num_classes, untrained=not (trained or loaded), export=export, progress=progress)
+    if isinstance(model, VisionTransformer) and not image_shape:
+        image_shape, num_classes = (model.config.channels, *model.config.image_size), model.config.num_classes
+    dataset = None
+    if data:
+        progress(f"reading {data}")
+        side = (image_shape or IMAGE_SHAPE)[1] if os.path.isdir(data) else None
+        dataset = load_dataset(data, image_size=side, progress=False)
+        image_shape = tuple(dataset.train.images.shape[1:])
+    image_shape, num_classes = _sizes(model, image_shape, num_classes)
+    options = dict(untrained=not (trained or loaded), export=export, progress=progress)
+    findings = examine(model, image_shape, num_classes, **options)
+    if like:
+        progress(f"comparing with {like}")
+        reference, _ = _model(like, _fitting(like, image_shape, num_classes) | (like_arguments or {}))
+        findings.append(compare(model, reference, image_shape, num_classes, like))
+    if dataset:
+        findings += examine_training(model, dataset, progress=progress)
+    return findings
+
+
+def _fitting(target: str, image_shape: tuple[int, int, int], num_classes: int) -> dict[str, Any]:
+    """Arguments that give a model of a library the sizes of the model that it is compared with."""
+    channels, *size = image_shape
+    if target in CONFIGS:
+        return dict(channels=channels, image_size=tuple(size), num_classes=num_classes)
+    if target.startswith("timm:") and target not in PUBLISHED:
+        return dict(in_chans=channels, img_size=tuple(size), num_classes=num_classes)
+    if target.startswith("transformers:"):
+        return dict(num_channels=channels, image_size=tuple(size), num_labels=num_classes)
+    return {}
 
 
 def _model(target: str, arguments: dict[str, Any]) -> tuple[nn.Module, bool]:
-    """The model of this name, and whether it is one of trained weights."""
+    """The model of this name, which gives logits, and whether it is one of trained weights."""
+    model, loaded = _built(target, arguments)
+    if any(base.__module__.startswith("transformers.") for base in type(model).__mro__):
+        model.register_forward_hook(lambda model, images, output: getattr(output, "logits", output))
+    return model, loaded
+
+
+def _built(target: str, arguments: dict[str, Any]) -> tuple[nn.Module, bool]:
     place, colon, name = target.rpartition(":")
+    if target in CONFIGS:
+        return create_vit(target, **arguments), False
+    if place in ("timm", "transformers") and target not in PUBLISHED:
+        try:
+            if place == "timm":
+                return importlib.import_module("timm").create_model(name, **arguments), False
+            library = importlib.import_module("transformers")
+            config = getattr(library, f"{name}Config")(**arguments)
+            return getattr(library, f"{name}ForImageClassification")(config), False
+        except Exception as error:
+            raise _NoModel(_with_line(f"building {name} of {place} stops with", error)) from None
     if place in _LIBRARIES or os.path.isdir(target) or target.endswith(WEIGHTS):
         if arguments:
-            raise _Unfit("--args are for what builds a model; these are weights")
+            raise _NoModel("--args are for what builds a model; these are weights")
         return load_pretrained(target).model, True
     if not (colon and place and name):
-        raise _Unfit("expected package.module:build, model.py:ViT, or weights; what comes after the colon builds it")
+        raise _NoModel("expected package.module:build, model.py:ViT, timm:NAME, a size as vit_ti_16, or weights")
     try:
         made = _module(place)
     except (Exception, SystemExit) as error:
-        raise _Unfit(_with_line(f"importing {place} stops with", error)) from None
+        raise _NoModel(_with_line(f"importing {place} stops with", error)) from None
     for part in name.split("."):
         if not hasattr(made, part):
-            raise _Unfit(f"{place} has no {name}")
+            raise _NoModel(f"{place} has no {name}")
         made = getattr(made, part)
     if not isinstance(made, nn.Module):
         if not callable(made):
-            raise _Unfit(f"{name} is of type {type(made).__name__}; expected what builds a torch.nn.Module")
+            raise _NoModel(f"{name} is of type {type(made).__name__}; expected what builds a torch.nn.Module")
         try:
             made = made(**arguments)
         except (Exception, SystemExit) as error:
-            raise _Unfit(_with_line(f"building it with {json.dumps(arguments)} stops with", error)) from None
+            raise _NoModel(_with_line(f"building it with {json.dumps(arguments)} stops with", error)) from None
     if not isinstance(made, nn.Module):
-        raise _Unfit(f"{name} returns an object of type {type(made).__name__}; expected a torch.nn.Module")
+        raise _NoModel(f"{name} returns an object of type {type(made).__name__}; expected a torch.nn.Module")
     return made, False
 
 
@@ -190,7 +245,9 @@ def _sizes(model: nn.Module, image_shape: list[int] | None, num_classes: int | N
             return shape, num_classes or logits.shape[1]
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         errors.append(f"logits (B, K) should come out, got {got}")
-    raise _Unfit(f"images {shape} do not go through: {errors[0].strip()}. --image-shape C H W and --num-classes K help")
+    raise _NoModel(
+        f"images {shape} do not go through: {errors[0].strip()}. --image-shape C H W and --num-classes K help"
+    )
 
 
 def _with_line(what: str, error: BaseException) -> str:

@@ -68,10 +68,7 @@ class TrainingReport:
     def __str__(self) -> str:
         lines = []
         for finding in self.failures:
-            suspect = "Suspect" if finding.certainty == "certain" else "Perhaps"
-            lines += [f"FAILED  {finding.about}", finding.details, f"{suspect}: {finding.suspect}"]
-            lines += [f"Not certain: {finding.reason}."] * (finding.certainty == "likely")
-            lines += [f"Read chapters/{finding.where}", ""]
+            lines += [f"FAILED  {finding.about}", *finding.lines, ""]
         asked = sum(finding.result != "not asked" for finding in self.findings)
         lines.append(f"{len(self.failures)} of {asked} questions failed in {self.recorder.step} steps.")
         return "\n".join(textwrap.fill(line, 90, break_long_words=False, break_on_hyphens=False) for line in lines)
@@ -547,7 +544,7 @@ def examine_training(
             model = _small_vit(dataset)
         say = progress or (lambda text: None)
         say("comparing images and labels")
-        findings = [_answer(question, dataset) for question in OF_DATA]
+        findings = [_answer(question, dataset) for question in DATA_QUESTIONS]
         say(f"training for {steps} steps")
         findings += _try_training(copy.deepcopy(model), dataset, steps, batch_size, learning_rate, seconds)
         say("learning 16 images by heart")
@@ -653,7 +650,7 @@ def copies_have_one_label(dataset: Dataset) -> Answer:
 
 
 _MATCH = next(question for question in QUESTIONS if question.ask is labels_match_images)
-OF_DATA = [
+DATA_QUESTIONS = [
     Question(data_labels_match, _MATCH.about, _MATCH.suspect, _MATCH.where),
     Question(
         copies_have_one_label,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-@dataclass
+@dataclass(eq=False)
 class Attention:
     """One attention, as it was computed."""
 
@@ -25,11 +25,17 @@ class Attention:
     queries: Tensor  # (..., T, d)
     keys: Tensor
     weight: nn.Parameter | None  # of the linear map that made the queries
-    axis: int  # over which the softmax runs, from the end
+    axis: int  # over which the weights sum to 1, or else over which the softmax runs, from the end
     inputs: int  # of the linear map that made the queries
     split: bool | None = None  # the rows of a head are different tokens; None where that cannot be read off
     joined: bool | None = None  # the output projection gets the answers of one query at a time
     projection: nn.Parameter | None = None  # the weight of the output projection
+
+    @property
+    def keys_seen(self) -> int:
+        """How many there are; the product has them as columns, torch's kernels as rows."""
+        rows, columns = self.keys.shape[-2:]
+        return columns if rows == self.width else rows
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,8 @@ class Norm:
 
 MOVES = (
     "view _unsafe_view reshape transpose permute t expand unsqueeze squeeze select slice split split_with_sizes unbind "
-    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout"
+    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout "
+    "view_as_complex view_as_real"
 )
 KEEPS = set(MOVES.split()) | {"masked_fill", "masked_fill_", "where", "mean", "sum"}
 NORMS = {"native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_fused_rms_norm"}
@@ -87,8 +94,11 @@ class Watch(TorchDispatchMode):
         self.no_activation: list[tuple[nn.Parameter, nn.Parameter]] = []  # maps D → M → D, M > D, nothing between
         self.activations_twice = 0  # one right after another
         self.branches_activated = 0  # what is added to the tokens (B, T, D) comes right from an activation
+        self.added_twice = 0  # tokens (B, T, D) are added to a sum that they are a part of already
         self.norms: list[Norm] = []
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
+        self.used: dict[int, None] = {}  # ids of parameters, in the order in which operations take them
+        self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
         self._pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
         self._unprojected: list[Attention] = []
         self._blends: list[tuple[Attention, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
@@ -113,6 +123,7 @@ class Watch(TorchDispatchMode):
         ]
         if not tensors:
             return Past()
+        self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))
         main = max(tensors, key=lambda x: (self.past(x).operands != (), x.numel()))
         past = self.past(main)
         self._note_norm(name, main, named, past)
@@ -167,6 +178,9 @@ class Watch(TorchDispatchMode):
         alike = len(terms) == 2 and terms[0].shape == terms[1].shape
         if alike and result.ndim == 3:
             self.branches_activated += any(self.past(x).made_by == "activation" for x in terms)
+            one, other = ({id(x)} | self._parts.get(id(x), set()) for x in terms)
+            self.added_twice += bool(one & other)
+            self._parts[id(result)] = one | other
         return replace(past, made_by="sum" if alike else "", factor=factor)
 
     def _scaled(self, past: Past, other: Any, divided: bool) -> Past:
@@ -202,9 +216,9 @@ class Watch(TorchDispatchMode):
     def _blended(self, past: Past, weights: Tensor, values: Tensor, of_values: Past, result: Tensor) -> Past:
         causal = hides_the_future(weights == 0)
         inputs = self.past(past.operands[0]).width
-        seen = Attention(
-            past.width, past.factor, weights.sum(dim=-1), causal, *past.operands, past.weight, past.axis, inputs
-        )
+        sums = {axis: weights.sum(dim=axis) for axis in range(-1, -weights.ndim - 1, -1)}
+        axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), past.axis)
+        seen = Attention(past.width, past.factor, sums[-1], causal, *past.operands, past.weight, axis, inputs)
         return self._noted(seen, values, of_values, result)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, named: dict, result: Tensor) -> Past:

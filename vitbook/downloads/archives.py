@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-Readers = dict[str, Callable[[], bytes]]  # a file's name below the top folder → what reads it
+_Readers = dict[str, Callable[[], bytes]]  # a file's name below the top folder → what reads it
 
 
 class Files:
     """Files by their names below the top folder. `open_files` makes them."""
 
-    def __init__(self, place: str, readers: Readers):
+    def __init__(self, place: str, readers: _Readers):
         self.place = place  # where they lie, for messages
         self.readers = readers
 
@@ -29,7 +29,7 @@ class Files:
         """A file's bytes. Raises ValueError where it is missing or damaged."""
         if name not in self.readers:
             raise ValueError(f"{self.place} must contain {name}, and does not")
-        with _damage_named(f"{self.place}: {name}"):
+        with _damage_as_value_error(f"{self.place}: {name}"):
             return self.readers[name]()
 
     def text(self, name: str) -> str:
@@ -48,7 +48,7 @@ def open_files(paths: list[Path], limit: int) -> Iterator[Files]:
     a place that is damaged, cut short or larger, and for an archive with anything in it but files and folders below it.
     """
     with ExitStack() as stack:
-        readers: Readers = {}
+        readers: _Readers = {}
         for path in paths:
             if path.is_dir():
                 files = (file for file in path.rglob("*") if file.is_file())
@@ -64,7 +64,7 @@ def open_files(paths: list[Path], limit: int) -> Iterator[Files]:
 
 def _read(path: Path, limit: int) -> bytes:
     """A file's bytes, unpacked if its name ends in .gz. Raises ValueError for more than `limit`."""
-    with _damage_named(str(path)), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+    with _damage_as_value_error(str(path)), gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         content = file.read(limit + 1)
     _check_size(path, len(content), limit)
     return content
@@ -74,10 +74,10 @@ def _without_gz(path: Path) -> str:
     return path.as_posix().removesuffix(".gz")
 
 
-def _tar_readers(path: Path, limit: int) -> Readers:
+def _tar_readers(path: Path, limit: int) -> _Readers:
     """The files of a .tar, unpacked in memory, where no header can promise more than is there."""
     content, files = _read(path, limit), []
-    with _damage_named(str(path)), tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+    with _damage_as_value_error(str(path)), tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
         for member in archive:  # one at a time: a negative size leads back to an earlier one, without end
             start, end = member.offset_data, member.offset_data + member.size
             if not start <= end <= len(content):
@@ -88,9 +88,9 @@ def _tar_readers(path: Path, limit: int) -> Readers:
     return {_below_top(member.name): partial(content.__getitem__, part) for member, part in files if member.isreg()}
 
 
-def _zip_readers(path: Path, limit: int, stack: ExitStack) -> Readers:
+def _zip_readers(path: Path, limit: int, stack: ExitStack) -> _Readers:
     """The files of a .zip, each read when it is asked for, and never beyond the size in its header."""
-    with _damage_named(str(path)):
+    with _damage_as_value_error(str(path)):
         archive = stack.enter_context(zipfile.ZipFile(path))
     members = archive.infolist()
     for member in members:
@@ -124,7 +124,7 @@ def _check_size(path: Path, size: int, limit: int) -> None:
 
 
 @contextmanager
-def _damage_named(place: str) -> Iterator[None]:
+def _damage_as_value_error(place: str) -> Iterator[None]:
     """Turn whatever Python's readers of archives raise over damage, which is much, into a ValueError with the place."""
     try:
         yield

@@ -15,7 +15,7 @@ from vitbook._support.files import write_whole
 
 TIMEOUT = 30  # seconds: a mirror silent for longer is given up
 SLOW = 100_000  # bytes a second: a mirror still slower after TIMEOUT is left for the next, if there is one
-CHUNK = 2**16  # bytes written at a time
+_CHUNK = 2**16  # bytes written at a time
 
 
 def cache_dir() -> Path:
@@ -23,17 +23,17 @@ def cache_dir() -> Path:
     return Path(os.environ.get("VITBOOK_DATA") or pooch.os_cache("vitbook")).expanduser()
 
 
-def fetch(name: str, sha256: str, mirrors: Sequence[str], folder: Path | None = None, progress: bool = True) -> Path:
+def fetch(name: str, sha256: str, mirrors: Sequence[str], progress: bool = True) -> Path:
     """The path of file `name`, downloaded unless it is there already, its SHA-256 verified either way.
 
     mirrors: addresses of folders, each followed by `name`, tried in order after those in $VITBOOK_MIRRORS, which have
-    spaces between; folder: where to keep the file, by default `cache_dir()`; progress: whether to show a bar. The file
-    appears under its name only when it is whole and verified; a damaged one that is there is replaced.
+    spaces between; progress: whether to show a bar. The file appears in `cache_dir()` under its name only when it is
+    whole and verified; a damaged one that is there is replaced.
 
     Raises ConnectionError where no mirror has the file whole, with what each of them said and what to put where by
     hand; OSError, with the path, where the file cannot be written; TypeError for a single address as mirrors.
     """
-    target, failures = Path(folder or cache_dir()) / name, []
+    target, failures = cache_dir() / name, []
     if target.exists():
         got = pooch.file_hash(target)
         if got == sha256:
@@ -43,9 +43,7 @@ def fetch(name: str, sha256: str, mirrors: Sequence[str], folder: Path | None = 
     return _download(name, _Expected(sha256), mirrors, target, progress, hint, failures)
 
 
-def fetch_pinned(
-    name: str, sha256: str, size: int, mirrors: Sequence[str], folder: Path | None = None, progress: bool = True
-) -> Path:
+def fetch_pinned(name: str, sha256: str, size: int, mirrors: Sequence[str], progress: bool = True) -> Path:
     """The path of a file of whose SHA-256 nothing, or only the beginning, is published: what comes first is trusted.
 
     The SHA-256 of what came first is kept beside it, in `name`.sha256, and nothing else is accepted from then on.
@@ -54,7 +52,7 @@ def fetch_pinned(
     that some networks send instead. The rest as in `fetch`. Raises ValueError for another file that is there already,
     and the errors of `fetch`.
     """
-    target = Path(folder or cache_dir()) / name
+    target = cache_dir() / name
     pin = target.with_name(f"{target.name}.sha256")
     pinned = pin.read_text(encoding="utf-8").strip() if pin.exists() else ""
     expected = _Expected(pinned) if pinned else _Expected(sha256, size)
@@ -65,8 +63,8 @@ def fetch_pinned(
             which = f"that was used first, by {pin}" if pinned else "that is published"
             raise ValueError(f"{target} is not the file {which}: {error}; delete it to get that one again") from None
     else:
-        changed = f"or, if the published file has changed for good, delete {pin}"
-        hint = changed if pinned else "or use the file where it is"
+        delete = f"or, if the published file has changed for good, delete {pin}"
+        hint = delete if pinned else "or use the file where it is"
         _download(name, expected, mirrors, target, progress, hint, [])
     if not pinned:
         write_whole(pin, f"{pooch.file_hash(target)}\n".encode())
@@ -90,19 +88,13 @@ class _Expected:
             raise ValueError(f"expected sha256:{self.sha256} but got {got}")
 
     def __str__(self) -> str:
-        begins = "" if len(self.sha256) == 64 else "begins "
-        size = [f"{self.size / 1e6:.1f} MB"] if self.size else []
-        return ", ".join(size + ([f"SHA-256 {begins}{self.sha256}"] if self.sha256 else []))
+        size = f"{self.size / 1e6:.1f} MB" if self.size else ""
+        sha256 = f"SHA-256 {'' if len(self.sha256) == 64 else 'begins '}{self.sha256}" if self.sha256 else ""
+        return ", ".join(filter(None, (size, sha256)))
 
 
 def _download(
-    name: str,
-    expected: _Expected,
-    mirrors: Sequence[str],
-    target: Path,
-    progress: bool,
-    hint: str,
-    failures: list[str],
+    name: str, expected: _Expected, mirrors: Sequence[str], target: Path, progress: bool, hint: str, failures: list[str]
 ) -> Path:
     """The target, now downloaded. hint: what else can be done by hand; failures: what went wrong before."""
     if letters := [mirror for mirror in mirrors if len(mirror) == 1]:
@@ -141,7 +133,7 @@ def _stream(address: str, part: str, progress: bool, patient: bool) -> None:
         total = int(response.headers.get("Content-Length", 0)) or None
         bar = tqdm(desc=address.rpartition("/")[2], total=total, unit="B", unit_scale=True, disable=not progress)
         with bar, open(part, "wb") as file:
-            for chunk in response.iter_content(CHUNK):
+            for chunk in response.iter_content(_CHUNK):
                 file.write(chunk)
                 bar.update(len(chunk))
                 seconds = time.monotonic() - start

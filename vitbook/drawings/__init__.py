@@ -13,16 +13,5 @@ from vitbook.drawings.steps import (
 )
 from vitbook.drawings.svg import Drawing
 
-__all__ = [
-    "PLACES",
-    "Drawing",
-    "encoder_decoder",
-    "heads",
-    "match_and_blend",
-    "norms",
-    "patch_to_token",
-    "queries_keys_values",
-    "tiles",
-    "two_tokens",
-    "vit",
-]
+__all__ = ["PLACES", "Drawing", "encoder_decoder", "heads", "match_and_blend", "norms", "patch_to_token"]
+__all__ += ["queries_keys_values", "tiles", "two_tokens", "vit"]

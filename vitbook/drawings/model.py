@@ -2,44 +2,37 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 from vitbook.drawings.svg import TINTS, Drawing, Point
 
 Lit = Callable[[str], AbstractContextManager]  # a context that mutes a part unless it is lit
 
-# What is lit, from the outside in: the last is where the pin stands.
+
+class _Place(NamedTuple):
+    """Where "you are here" can be."""
+
+    name: str
+    frame: tuple[float, float, float, float]  # x, y, width, height
+    lit: tuple[str, ...]  # from the outside in
+
+
 PLACES = {
-    "patches": ("patches",),
-    "embedding": ("embedding",),
-    "block": ("encoder", "block", "mlp", "attention"),
-    "mlp": ("encoder", "mlp"),
-    "attention": ("encoder", "attention", "qkv", "match", "merge"),
-    "match": ("encoder", "attention", "match"),
-    "qkv": ("encoder", "attention", "qkv"),
-    "heads": ("encoder", "attention", "merge"),
-    "head": ("head",),
-}
-NAMES = {
-    "patches": "the image and its patches",
-    "embedding": "the class token and the positions",
-    "block": "the encoder block",
-    "mlp": "the MLP inside the encoder block",
-    "attention": "attention inside the encoder block",
-    "match": "the match of queries with keys, and the softmax",
-    "qkv": "the step from tokens to queries, keys and values",
-    "heads": "the place where the heads are merged",
-    "head": "the classification head",
-}
-FRAMES = {  # x, y, width, height
-    "patches": (8, 24, 88, 104),
-    "embedding": (112, 24, 88, 104),
-    "block": (8, 152, 344, 92),
-    "mlp": (256, 162, 64, 44),
-    "attention": (8, 268, 344, 88),
-    "match": (130, 276, 142, 44),
-    "qkv": (16, 276, 106, 72),
-    "heads": (290, 312, 58, 40),
-    "head": (290, 24, 62, 72),
+    "patches": _Place("the image and its patches", (8, 24, 88, 104), ("patches",)),
+    "embedding": _Place("the class token and the positions", (112, 24, 88, 104), ("embedding",)),
+    "block": _Place("the encoder block", (8, 152, 344, 92), ("encoder", "block", "mlp", "attention")),
+    "mlp": _Place("the MLP inside the encoder block", (256, 162, 64, 44), ("encoder", "mlp")),
+    "attention": _Place(
+        "attention inside the encoder block", (8, 268, 344, 88), ("encoder", "attention", "qkv", "match", "merge")
+    ),
+    "match": _Place(
+        "the match of queries with keys, and the softmax", (130, 276, 142, 44), ("encoder", "attention", "match")
+    ),
+    "qkv": _Place(
+        "the step from tokens to queries, keys and values", (16, 276, 106, 72), ("encoder", "attention", "qkv")
+    ),
+    "heads": _Place("the place where the heads are merged", (290, 312, 58, 40), ("encoder", "attention", "merge")),
+    "head": _Place("the classification head", (290, 24, 62, 72), ("head",)),
 }
 
 
@@ -56,13 +49,12 @@ def vit(here: str | None = None) -> Drawing:
         "one block: a line of tokens with two detours, through attention and through the MLP, each added back. Below "
         "that, attention: tokens become queries, keys and values; queries meet keys; a softmax; heads are merged."
     )
-    if here:
-        alt += f" You are here: {NAMES[here]}."
-    title = "You are here: " + NAMES[here] if here else "The Vision Transformer"
+    title = f"You are here: {PLACES[here].name}" if here else "The Vision Transformer"
+    alt += f" {title}." if here else ""
     d = Drawing(364, title, alt, on_screen=420 if here else 540)  # smaller at the head of a chapter
 
     def lit(part: str):
-        return d.muted(here is not None and part not in PLACES[here])
+        return d.muted(here is not None and part not in PLACES[here].lit)
 
     _zoom(d, (208, 104), (276, 104), 152)
     _zoom(d, (96, 200), (172, 200), 268)
@@ -72,21 +64,16 @@ def vit(here: str | None = None) -> Drawing:
     _block(d, lit)
     _attention(d, lit)
     if here:
-        x, y, w, h = FRAMES[here]
-        d.add("rect", x=x, y=y, width=w, height=h, rx=8, fill="none", stroke=d.color("ink"), stroke_width=2.5)
-        _pin(d, x + w - 12, y + 3)
+        x, y, width, height = PLACES[here].frame
+        d.outline(x, y, width, height, r=8)
+        _pin(d, x + width - 12, y + 3)
     return d
 
 
 def _zoom(d: Drawing, left: Point, right: Point, y: float) -> None:
     """A wedge of light from a box to the frame below, which is its inside."""
-    corners = (left, right, (352, y), (8, y))
-    d.add(
-        "polygon",
-        points=" ".join(f"{a:g},{b:g}" for a, b in corners),
-        fill=d.color("muted"),
-        fill_opacity=TINTS["muted"],
-    )
+    points = " ".join(f"{a:g},{b:g}" for a, b in (left, right, (352, y), (8, y)))
+    d.add("polygon", points=points, fill=d.color("muted"), fill_opacity=TINTS["muted"])
 
 
 def _pin(d: Drawing, x: float, y: float) -> None:

@@ -82,8 +82,8 @@ def queries_keys_values() -> Drawing:
         d.cells(232, y, 4, 3, role, 16)
         d.text(296, y + 28, f"${'QKV'[n]}$", role, size=18)
         d.text(288, y + 52, "$T$ × $D_h$", anchor="start")
-        _outline(d, 232, y + 16, 48, 16)
-    _outline(d, 12, 112, 96, 16)
+        d.outline(232, y + 16, 48, 16)
+    d.outline(12, 112, 96, 16)
     return d
 
 
@@ -107,7 +107,7 @@ def heads() -> Drawing:
         x, middle = 20 + 92 * head, 56 + 92 * head
         d.line((76 + 80 * head, 84), (middle, 112), arrow=True)
         d.box(x, 116, 76, 160, "muted", r=8)
-        d.text(middle, 134, f"head {head + 1}")
+        d.text(middle, 134, f"head {head}")
         for n, role in enumerate(QKV):
             d.box(x + 10 + 20 * n, 146, 16, 24, role, r=2)
         d.line((middle, 174), (middle, 190), arrow=True)
@@ -141,7 +141,7 @@ def patch_to_token() -> Drawing:
         "matrix E makes of the row a token: D numbers.",
     )
     d.photo(16, 16, 112, 4)
-    _outline(d, 44, 44, 28, 28)
+    d.outline(44, 44, 28, 28)
     d.line((72, 44), (200, 16), role="muted")
     d.line((72, 72), (200, 112), role="muted")
     shades = [0.15, 0.2, 0.3, 0.45, 0.2, 0.35, 0.6, 0.75, 0.35, 0.6, 0.8, 0.85, 0.5, 0.75, 0.85, 0.9]
@@ -150,7 +150,7 @@ def patch_to_token() -> Drawing:
             d.box(x, y, side, side, "paper", r=0)
             square = dict(x=x, y=y, width=side, height=side, fill_opacity=shade, stroke_width=1)
             d.add("rect", **square, fill=d.color("token"), stroke=d.color("token"))
-    _outline(d, 200, 16, 96, 96)
+    d.outline(200, 16, 96, 96)
     d.text(304, 60, "$P$ × $P$", anchor="start")
     d.text(304, 78, "pixels", anchor="start")
     d.line((248, 116), (248, 162), arrow=True)
@@ -199,10 +199,10 @@ def encoder_decoder() -> Drawing:
     d = Drawing(
         416,
         "The Transformer of 2017",
-        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens pass self-attention and an "
-        "MLP, N times. Right, the decoder: the target's tokens so far pass masked self-attention, cross-attention and "
-        "an MLP, N times, then a linear layer and a softmax. Two arrows, keys and values, lead from the encoder into "
-        "the cross-attention; its queries come from the decoder itself.",
+        "Two columns, each read from bottom to top. Left, the encoder: the source's tokens, with positions, pass "
+        "self-attention and an MLP, N times. Right, the decoder: the target's tokens so far pass masked "
+        "self-attention, cross-attention and an MLP, N times, then a linear layer and a softmax. Two arrows, keys and "
+        "values, lead from the encoder into the cross-attention; its queries come from the decoder itself.",
     )
     for x, top, name in ((16, 176, "encoder"), (200, 88, "decoder")):
         d.text(x + 72, 24, name, font_weight="600")
@@ -224,8 +224,8 @@ def encoder_decoder() -> Drawing:
     d.text(122, 132, "$K$", "key", size=15)
     d.text(122, 166, "$V$", "value", size=15)
     d.text(280, 280, "$Q$", "query", size=15, anchor="start")
-    d.text(88, 402, "source")
-    d.text(272, 402, "target so far")
+    d.text(88, 402, "source + positions")
+    d.text(272, 402, "target so far + positions")
     return d
 
 
@@ -296,7 +296,3 @@ def tiles() -> Drawing:
     d.box(276, 180, 76, 22, "value")
     d.text(314, 220, "output")
     return d
-
-
-def _outline(d: Drawing, x: float, y: float, w: float, h: float) -> None:
-    d.add("rect", x=x, y=y, width=w, height=h, rx=2, fill="none", stroke=d.color("ink"), stroke_width=2.5)

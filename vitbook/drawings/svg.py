@@ -7,13 +7,13 @@ from html import escape
 
 from vitbook.drawings.palette import COLORS, style
 
-WIDTH = 360  # of every drawing: about a phone's column, so that SIZE is as small as letters get
-SIZE = 12.5  # of labels; a phone shows them at about 12 px
-STROKE = 1.5
+WIDTH = 360  # of every drawing: about a phone's column, so that _SIZE is as small as letters get
+_SIZE = 12.5  # of labels; a phone shows them at about 12 px
+_STROKE = 1.5
 TINTS = {"ink": 0, "muted": 0.06}  # how far a box is filled; the other roles 0.14
-SMALLEST = 11.75  # of subscripts
-SANS = "system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif"
-SERIF = "STIX Two Math,Cambria Math,Times New Roman,serif"
+_SMALLEST = 11.75  # of subscripts
+_SANS = "system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif"
+_SERIF = "STIX Two Math,Cambria Math,Times New Roman,serif"
 Point = tuple[float, float]
 
 
@@ -36,10 +36,10 @@ class Drawing:
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="vit-drawing" viewBox="0 0 {WIDTH} {self.height:g}" '
             f'width="{self.on_screen}" role="img" aria-label="{escape(self.alt)}" style="max-width:100%;height:auto" '
-            f'font-family="{SANS}" font-size="{SIZE}" '
+            f'font-family="{_SANS}" font-size="{_SIZE}" '
             f'stroke-linecap="round" stroke-linejoin="round">\n'
             f"<title>{escape(self.title)}</title>\n<desc>{escape(self.alt)}</desc>\n"
-            f"<style>{style('.vit-drawing')}.vit-drawing{{font-family:var(--pst-font-family-base,{SANS})}}</style>\n"
+            f"<style>{style('.vit-drawing')}.vit-drawing{{font-family:var(--pst-font-family-base,{_SANS})}}</style>\n"
         )
         page = _element("rect", width=WIDTH, height=self.height, rx=8, fill=COLORS["paper"].light)
         return "\n".join([head + page, *self.parts, "</svg>"])
@@ -72,18 +72,22 @@ class Drawing:
     ) -> None:
         """A rectangle in a role's color and texture, with words in its middle."""
         color, texture = self.color(role), "solid" if solid else COLORS[role].texture if self.lit else ""
-        self.add("rect", x=x, y=y, width=w, height=h, rx=r, fill=self.color("paper"))
-        opacity = 1 if texture == "solid" else TINTS.get(role, 0.14) if self.lit else 0
         size = dict(x=x, y=y, width=w, height=h, rx=r)
-        self.add("rect", **size, fill=color, fill_opacity=opacity, stroke=color, stroke_width=STROKE)
+        self.add("rect", **size, fill=self.color("paper"))
+        opacity = 1 if texture == "solid" else TINTS.get(role, 0.14) if self.lit else 0
+        self.add("rect", **size, fill=color, fill_opacity=opacity, stroke=color, stroke_width=_STROKE)
         if texture == "dots":
             spots = [(x + a, y + b) for a in _spread(w) for b in _spread(h)]
             self.add("path", d="".join(f"M{a:g} {b:g}h.01" for a, b in spots), stroke=color, stroke_width=1.8)
         elif strokes := _hatching(x, y, w, h, texture):
             self.add("path", d=strokes, stroke=color, stroke_width=0.9)
         for line, words_of_line in enumerate(lines := words.split("\n")):
-            middle = y + h / 2 + (line - (len(lines) - 1) / 2) * 1.2 * SIZE
-            self.text(x + w / 2, middle + 0.35 * SIZE, words_of_line, "paper" if texture == "solid" else "ink")
+            middle = y + h / 2 + (line - (len(lines) - 1) / 2) * 1.2 * _SIZE
+            self.text(x + w / 2, middle + 0.35 * _SIZE, words_of_line, "paper" if texture == "solid" else "ink")
+
+    def outline(self, x: float, y: float, w: float, h: float, r: float = 2) -> None:
+        """A frame around something."""
+        self.add("rect", x=x, y=y, width=w, height=h, rx=r, fill="none", stroke=self.color("ink"), stroke_width=2.5)
 
     def cells(self, x: float, y: float, rows: int, columns: int, role: str, cell: float = 14) -> None:
         """A matrix as a table of cells."""
@@ -91,11 +95,10 @@ class Drawing:
         inner = [f"M{x + i * cell:g} {y:g}v{rows * cell:g}" for i in range(1, columns)]
         inner += [f"M{x:g} {y + i * cell:g}h{columns * cell:g}" for i in range(1, rows)]
         line = self.color("paper" if COLORS[role].texture == "solid" else role)
-        if inner:
-            self.add("path", d="".join(inner), stroke=line, stroke_width=1)
+        self.add("path", d="".join(inner), stroke=line, stroke_width=1)
 
     def line(
-        self, *points: Point, role: str = "ink", width: float = STROKE, arrow: bool = False, dashed: bool = False
+        self, *points: Point, role: str = "ink", width: float = _STROKE, arrow: bool = False, dashed: bool = False
     ) -> None:
         """A line through points, with a head at its end if it is an arrow."""
         color, points = self.color(role), list(points)
@@ -113,34 +116,24 @@ class Drawing:
         if arrow:
             self.add("polygon", points=" ".join(f"{x:g},{y:g}" for x, y in _rounded(corners)), fill=color)
 
-    def plus(self, x: float, y: float, role: str = "ink", r: float = 8) -> None:
+    def plus(self, x: float, y: float) -> None:
         """The circled plus where a branch joins the residual stream."""
-        color = self.color(role)
-        self.add("circle", cx=x, cy=y, r=r, fill=self.color("paper"), stroke=color, stroke_width=STROKE)
-        half = r / 2
-        cross = f"M{x - half:g} {y:g}h{r:g}M{x:g} {y - half:g}v{r:g}"
-        self.add("path", d=cross, stroke=color, stroke_width=STROKE)
+        ink = self.color("ink")
+        self.add("circle", cx=x, cy=y, r=8, fill=self.color("paper"), stroke=ink, stroke_width=_STROKE)
+        self.add("path", d=f"M{x - 4:g} {y:g}h8M{x:g} {y - 4:g}v8", stroke=ink, stroke_width=_STROKE)
 
     def dot(self, x: float, y: float, role: str, r: float = 5) -> None:
-        self.add("circle", cx=x, cy=y, r=r, fill=self.color(role), stroke=self.color("paper"), stroke_width=STROKE)
+        self.add("circle", cx=x, cy=y, r=r, fill=self.color(role), stroke=self.color("paper"), stroke_width=_STROKE)
 
     # Words
 
     def text(
-        self, x: float, y: float, words: str, role: str = "ink", size: float = SIZE, anchor: str = "middle", **style
+        self, x: float, y: float, words: str, role: str = "ink", size: float = _SIZE, anchor: str = "middle", **style
     ) -> None:
         """One line of words; `$q_1$` within is set as a formula."""
         if words:
-            self.add(
-                "text",
-                _typeset(words, size),
-                x=x,
-                y=y,
-                fill=self.color(role),
-                font_size=size,
-                text_anchor=anchor,
-                **style,
-            )
+            style = dict(x=x, y=y, fill=self.color(role), font_size=size, text_anchor=anchor) | style
+            self.add("text", _typeset(words, size), **style)
 
     def photo(self, x: float, y: float, side: float, n: int) -> None:
         """A bird on a branch, for a photograph, cut into n × n patches."""
@@ -158,10 +151,8 @@ class Drawing:
 
 
 def _element(tag: str, inside: str = "", **attributes: object) -> str:
-    pairs = "".join(
-        f' {name.replace("_", "-")}="{value:g}"' if isinstance(value, float) else f' {name.replace("_", "-")}="{value}"'
-        for name, value in attributes.items()
-    )
+    values = {name: f"{value:g}" if isinstance(value, float) else value for name, value in attributes.items()}
+    pairs = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in values.items())
     return f"<{tag}{pairs}>{inside}</{tag}>" if inside else f"<{tag}{pairs}/>"
 
 
@@ -175,15 +166,14 @@ def _spread(length: float, step: float = 5) -> Sequence[float]:
     return [length * (i + 0.5) / count for i in range(count)]
 
 
-def _hatching(x: float, y: float, w: float, h: float, texture: str, step: float = 5) -> str:
+def _hatching(x: float, y: float, w: float, h: float, texture: str) -> str:
     """Parallel strokes that fill a rectangle, as a path."""
     if texture == "level":
         return "".join(f"M{x + 2:g} {y + b:g}h{w - 4:g}" for b in _spread(h, 4))
     if texture not in ("rising", "falling"):
         return ""
     strokes = []
-    for i in range(1, int((w + h) / step) + 1):  # the diagonal a + b = c, cut at the rectangle's sides
-        c = i * step
+    for c in range(5, int(w + h) + 1, 5):  # the diagonal a + b = c, cut at the rectangle's sides
         a0, a1 = max(0.0, c - h), min(w, c)
         if a1 - a0 > 1:
             left, right = (c - a0, c - a1) if texture == "rising" else (h - c + a0, h - c + a1)
@@ -202,7 +192,7 @@ def _formula(formula: str, size: float) -> str:
         letters = re.sub(r"[A-Za-z]+", r'<tspan font-style="italic">\g<0></tspan>', plain or group or single)
         if shift:
             down = 0.22 * size if shift == "_" else -0.35 * size
-            letters = f'<tspan dy="{down:g}" font-size="{max(SMALLEST, 0.75 * size):g}">{letters}</tspan>'
+            letters = f'<tspan dy="{down:g}" font-size="{max(_SMALLEST, 0.75 * size):g}">{letters}</tspan>'
             letters += f'<tspan dy="{-down:g}">\u200b</tspan>'  # back to the line
         out += letters
-    return f'<tspan font-family="{SERIF}" font-size="{1.12 * size:g}">{out}</tspan>'
+    return f'<tspan font-family="{_SERIF}" font-size="{1.12 * size:g}">{out}</tspan>'

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from vitbook import mistakes as wrong
 from vitbook.encoder import EncoderBlock
 from vitbook.exercises.grading import Exercise, combined
-from vitbook.exercises.inputs import normal, random_module
+from vitbook.exercises.inputs import normal, tokens_and_module
 
 
 def _normalized(deviation, axis=-1, correction=0):
@@ -65,10 +65,7 @@ def _block(made, z, block):
 block = Exercise(
     lambda z, block: block(z),
     "each LayerNorm stands before what it feeds, the residual is not normalized, and there is one GELU.",
-    lambda g: [
-        (normal(g, 2, 5, 12), random_module(g, lambda: EncoderBlock(12, 3, 20))),
-        (normal(g, 3, 4, 10), random_module(g, lambda: EncoderBlock(10, 2, 40))),
-    ],
+    tokens_and_module(EncoderBlock, (2, 5, 12, 3, 20), (3, 4, 10, 2, 40)),
     gradients=True,
     level="hard",
     kind="repair",
@@ -83,9 +80,7 @@ block = Exercise(
     "Nothing is added to the output of the MLP: the second residual is missing.": (
         lambda z, block: block.mlp(block.norm2(block.attn(block.norm1(z)) + z))
     ),
-    "Both norms are norm1. The MLP has its own, norm2.": (
-        lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp(block.norm1(z))
-    ),
+    "Both norms are norm1. The MLP has its own, norm2.": lambda z, f: (z := f.attn(f.norm1(z)) + z) + f.mlp(f.norm1(z)),
     "There is no GELU between the two linear maps.": (
         lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp.fc2(block.mlp.fc1(block.norm2(z)))
     ),

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal
-from vitbook.features import neighbour_votes
+from vitbook.features import neighbor_votes
 
 tokens = Exercise(577, "24 patches along each side, and the class token.", level="easy") | {
     "The class token is missing.": 576,
@@ -20,7 +20,7 @@ def _votes(nearness, labels, num_classes, k):
 
 
 votes = Exercise(
-    lambda queries, bank, labels, num_classes, k: neighbour_votes(queries, bank, labels, num_classes, k, math.inf),
+    lambda queries, bank, labels, num_classes, k: neighbor_votes(queries, bank, labels, num_classes, k, math.inf),
     "normalize both, multiply, take the k largest cosines of each row, and count their labels.",
     lambda g: [
         (normal(g, m, d), normal(g, n, d), torch.randint(classes, (n,), generator=g), classes, k)

@@ -85,15 +85,7 @@ class Refused(Exception):
 def combined(attempt: Callable, *mistakes: Mistake, at_once: int | None = None) -> dict[tuple, Callable]:
     """An attempt for each choice of one to `at_once` (all) of the mistakes. attempt: (chosen, *arguments) → result."""
     counts = range(1, (at_once or len(mistakes)) + 1)
-    choices = itertools.chain.from_iterable(itertools.combinations(mistakes, count) for count in counts)
-    return {made: partial(attempt, made) for made in choices}
-
-
-def explanation(mistake: Mistake) -> str:
-    """A sentence as it stands; a variant of `vitbook.mistakes` by its title and cause."""
-    if isinstance(mistake, str):
-        return mistake
-    return f"“{MISTAKES[mistake.__name__].title}”. {MISTAKES[mistake.__name__].cause}"
+    return {made: partial(attempt, made) for n in counts for made in itertools.combinations(mistakes, n)}
 
 
 def judge(exercise: Exercise, attempt: Any) -> str:
@@ -110,31 +102,31 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     generator.seed()  # other numbers at every call; the global generator stays as it is
     cases = exercise.inputs(generator)
     got = [_result(attempt, case) for case in cases]
-    to_do = [isinstance(value, NotImplementedError) and not str(value) for value in got]
-    if any(to_do) or (all(value is ... or value is None for value in got) and stub):
+    errors = [value for value in got if isinstance(value, Exception)]
+    if any(isinstance(error, NotImplementedError) and not str(error) for error in errors):
         return NOT_ATTEMPTED
-    if refused := [value for value in got if isinstance(value, Refused)]:
+    if all(value is ... or value is None for value in got) and stub:
+        return NOT_ATTEMPTED
+    if refused := [error for error in errors if isinstance(error, Refused)]:
         suspects = [refused[-1].mistakes] if refused[-1].mistakes else []
         return _wrapped([f"not yet: {refused[-1]}.", *_naming(suspects, {}), *_references(suspects)])
-    if any(
-        isinstance(value, RuntimeError | ValueError) and re.search("dtype|scalar type", str(value)) for value in got
-    ):
+    if any(re.search("dtype|scalar type", str(error)) for error in errors):
         cases = [_single_precision(case) for case in cases]  # the attempt makes float32 numbers of its own
         got = [_result(attempt, case) for case in cases]
     tolerance = exercise.tolerance or 1e-6
     expected = [_result(exercise.reference, case) for case in cases]
-    wrong = [i for i in range(len(cases)) if not _same(got[i], expected[i], tolerance)]
-    if not wrong:
+    right = [_same(*pair, tolerance) for pair in zip(got, expected, strict=True)]
+    if all(right):
         return _judge_gradients(exercise, attempt, cases) if exercise.gradients else RIGHT
-    # the smallest that shows it
-    i = min(wrong, key=lambda i: (isinstance(got[i], Exception), torch.as_tensor(expected[i]).numel()))
-    names = _names(exercise.reference, cases[i])
+    # the smallest that is wrong
+    size = [(right[i], isinstance(got[i], Exception), torch.as_tensor(expected[i]).numel()) for i in range(len(cases))]
+    i = size.index(min(size))
+    names = _argument_names(exercise.reference, cases[i])
     suspects = _suspects(exercise.mistakes, cases, got, tolerance)
     lines = ["not yet.", *_naming(suspects, exercise.sizes(*cases[i]))]
-    lines += [*_difference(got[i], expected[i]), f"for {_listed(names, cases[i])}"]
-    if not suspects and len(wrong) < len(cases):
-        right = next(case for number, case in enumerate(cases) if number not in wrong)
-        lines.append(f"It is right for {_listed(names, right)}.")
+    lines += [*_difference(got[i], expected[i]), f"for {_inventory(names, cases[i])}"]
+    if not suspects and any(right):
+        lines.append(f"It is right for {_inventory(names, cases[right.index(True)])}.")
     return _wrapped([*lines, *(_references(suspects) or [f"Hint: {exercise.hint}"])])
 
 
@@ -160,13 +152,13 @@ def _judge_number(exercise: Exercise, attempt: Any) -> str:
 def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -> str:
     """The last question for an attempt whose numbers are right: do gradients flow through it as they should?"""
     for case in cases:
-        names = _names(exercise.reference, case)
+        names = _argument_names(exercise.reference, case)
         expected = _gradients(exercise.reference, names, case)
         try:
             got = _gradients(attempt, names, case)
         except Exception as error:
             why = "An operation in place overwrites what the gradient needs." if "inplace" in str(error) else _CUT
-            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *stopped(error), why])
+            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *error_lines(error), why])
         for name, theirs in expected.items():
             precision = 100 * (_FLOAT32 if got[name].dtype == torch.float32 else exercise.tolerance or 1e-6)
             ours, theirs = got[name].double(), theirs.double()
@@ -227,25 +219,21 @@ def _same(got: Any, expected: Any, tolerance: float) -> bool:
     """Whether two results are the same: numbers and shape, to the tolerance, or the very same error."""
     if isinstance(got, Exception) or isinstance(expected, Exception):
         return type(got) is type(expected) and str(got) == str(expected)
-    if _is_boolean(got) != _is_boolean(expected):
-        return False
     if getattr(got, "dtype", None) == torch.float32:
         tolerance = max(tolerance, _FLOAT32)
-    got, expected = _as_tensor(got), _as_tensor(expected)
-    if got is None or expected is None or got.shape != expected.shape:
+    ours, theirs = _as_tensor(got), _as_tensor(expected)
+    if ours is None or theirs is None or ours.shape != theirs.shape or _is_boolean(got) != _is_boolean(expected):
         return False
-    return torch.allclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    return torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 def _as_tensor(value: Any) -> Tensor | None:
     """Real numbers of any kind as a float64 tensor, None for what is no array of them."""
-    if value is None or _is_complex(value):
-        return None
     try:
         if isinstance(value, Tensor):
-            value = value.detach().to_dense() if value.layout != torch.strided else value.detach()
-            value = value.cpu()  # some devices have no float64
-        return torch.as_tensor(value, dtype=torch.float64, device="cpu")
+            value = value.detach().cpu()  # some devices have no float64
+            value = value if value.layout == torch.strided else value.to_dense()
+        return None if _is_complex(value) else torch.as_tensor(value, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError, OverflowError):
         return None
 
@@ -260,8 +248,7 @@ def _is_complex(value: Any) -> bool:
 
 def _suspects(mistakes: Mapping[tuple, Callable], cases: list[tuple], got: list, tolerance: float) -> list[tuple]:
     """The mistakes that give on every input what the attempt gave."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a wrong variant may well do what torch advises against
+    with warnings.catch_warnings(action="ignore"):  # a wrong variant may well do what torch advises against
         return [
             made
             for made, variant in mistakes.items()
@@ -274,18 +261,24 @@ def _suspects(mistakes: Mapping[tuple, Callable], cases: list[tuple], got: list,
 
 def _naming(suspects: list[tuple[Mistake, ...]], sizes: Mapping[str, float]) -> list[str]:
     """Which mistakes the attempt shows, with the numbers of the case at hand."""
-    if len(suspects) > 1:
-        lines = ["Each of these mistakes would give exactly these numbers:"]
-        lines += [f"- {' '.join(map(explanation, made))}" for made in suspects]
+    words = [[explanation(mistake) for mistake in made] for made in suspects]
+    if len(words) > 1:
+        lines = ["Each of these mistakes would give exactly these numbers:", *(f"- {' '.join(made)}" for made in words)]
+    elif words and len(words[0]) > 1:
+        lines = [f"{len(words[0])} mistakes at once:", *(f"- {words_of_one}" for words_of_one in words[0])]
     else:
-        made = suspects[0] if suspects else ()
-        lines = [f"{'' if isinstance(mistake, str) else 'It looks like '}{explanation(mistake)}" for mistake in made]
-        if len(made) > 1:
-            lines = [f"{len(made)} mistakes at once:", *(f"- {explanation(mistake)}" for mistake in made)]
+        lines = [f"It looks like {text}" if text.startswith("“") else text for made in words for text in made]
     for symbol, value in sizes.items():  # "√D_h = 2", once a line
         known = re.compile(rf"(?<![\w√]){re.escape(symbol)}(?![\w²])")
         lines = [known.sub(f"{symbol} = {value:.3g}", line, count=1) for line in lines]
     return lines
+
+
+def explanation(mistake: Mistake) -> str:
+    """A sentence as it stands; a variant of `vitbook.mistakes` by its title and cause."""
+    if isinstance(mistake, str):
+        return mistake
+    return f"“{MISTAKES[mistake.__name__].title}”. {MISTAKES[mistake.__name__].cause}"
 
 
 def _references(suspects: list[tuple[Mistake, ...]]) -> list[str]:
@@ -297,7 +290,7 @@ def _references(suspects: list[tuple[Mistake, ...]]) -> list[str]:
 def _difference(got: Any, expected: Any) -> list[str]:
     """What was expected and what came, where they differ most."""
     if isinstance(got, Exception):
-        return ["Your code stops with an error:", *stopped(got)]
+        return ["Your code stops with an error:", *error_lines(got)]
     if got is None:
         return [f"expected {_described(expected)}, got None: does the function end in a return?"]
     if _is_boolean(expected) and not _is_boolean(got):
@@ -337,41 +330,38 @@ def _remark(got: Tensor, expected: Tensor) -> list[str]:
     """What is plain to see in wrong numbers, whatever the exercise: nothing, or one sentence."""
     if got.isnan().any() and not expected.isnan().any():
         return ["nan comes from 0/0, ∞/∞ or ∞ − ∞."]
-    if got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-3):
-        return []  # so near that what follows would be true of any numbers
+    if got.numel() != expected.numel() or (got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-3)):
+        return []  # nothing in common, or so near that what follows would be true of any numbers
     for i, j in itertools.combinations(range(expected.ndim), 2):
         turned = expected.transpose(i, j)
         if got.shape == turned.shape and torch.allclose(got, turned):
             return [f"These are the right numbers with axes {i} and {j} exchanged."]
+    ours, theirs = got.flatten(), expected.flatten()
     if got.shape != expected.shape:
-        if got.numel() == expected.numel() and torch.allclose(got.flatten(), expected.flatten()):
-            return ["The numbers are right and in the right order; only the shape is not."]
+        only_shape = "The numbers are right and in the right order; only the shape is not."
+        return [only_shape] if torch.allclose(ours, theirs) else []
+    if len(ours) < 2:
         return []
-    if got.numel() < 2:
-        return []
-    nonzero = expected.abs() > 1e-9
-    ratio, gap = got[nonzero] / expected[nonzero], (got - expected).flatten()
-    if ratio.numel() > 1 and 0 < ratio[0].abs() < torch.inf and torch.allclose(ratio, ratio[0]):
-        if not got[~nonzero].any():
+    nonzero = theirs.abs() > 1e-9
+    ratio, gap = ours[nonzero] / theirs[nonzero], ours - theirs
+    if len(ratio) > 1 and 0 < ratio[0].abs() < torch.inf and torch.allclose(ratio, ratio[0]):
+        if not ours[~nonzero].any():
             return [f"Every number is {ratio[0]:.4g} times what it should be."]
     if gap[0].isfinite() and torch.allclose(gap, gap[0]):
         return [f"Every number is {abs(gap[0]):.4g} too {'large' if gap[0] > 0 else 'small'}."]
-    if torch.allclose(got.flatten().sort()[0], expected.flatten().sort()[0]):
-        return ["The numbers are right, but in other places."]
-    return []
+    in_other_places = torch.allclose(ours.sort()[0], theirs.sort()[0])
+    return ["The numbers are right, but in other places."] if in_other_places else []
 
 
-def stopped(error: Exception) -> list[str]:
+def error_lines(error: Exception) -> list[str]:
     """An exception, at the line of whoever wrote the attempt: two lines, without anything of installed code."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_INSTALLED)]
-    what = textwrap.shorten(f"{type(error).__name__}: {error}", 3 * _WIDTH, placeholder=" …")
-    if not own:
-        return [what]
-    here = own[-1]
-    file = Path(here.filename)
-    line = f"{file.name}, line {here.lineno}" if file.exists() else f"line {here.lineno} of your cell"
-    return [f"{line}: {here.line}".rstrip(": "), what]
+    what = [textwrap.shorten(f"{type(error).__name__}: {error}", 3 * _WIDTH, placeholder=" …")]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_INSTALLED):
+            file = Path(frame.filename)
+            line = f"{file.name}, line {frame.lineno}" if file.exists() else f"line {frame.lineno} of your cell"
+            return [f"{line}: {frame.line}".rstrip(": "), *what]
+    return what
 
 
 def _described(value: Any) -> str:
@@ -381,7 +371,7 @@ def _described(value: Any) -> str:
     return type(value).__name__ if isinstance(value, nn.Module) else repr(value)
 
 
-def _listed(names: list[str], arguments: tuple) -> str:
+def _inventory(names: list[str], arguments: tuple) -> str:
     """Arguments by name: tensors with their shape, modules with their class, all else as it prints."""
     return ", ".join(
         f"{name} {tuple(x.shape)}" if isinstance(x, Tensor) else f"{name} = {_described(x)}"
@@ -389,7 +379,7 @@ def _listed(names: list[str], arguments: tuple) -> str:
     )
 
 
-def _names(function: Callable, arguments: tuple) -> list[str]:
+def _argument_names(function: Callable, arguments: tuple) -> list[str]:
     """What a function calls its arguments. Every reference spells them out."""
     return list(inspect.signature(function).parameters)[: len(arguments)]
 

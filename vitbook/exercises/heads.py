@@ -7,7 +7,7 @@ import torch
 from vitbook import heads
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal
-from vitbook.features import neighbour_votes
+from vitbook.features import neighbor_votes
 
 iou = Exercise(
     3 / 5,
@@ -25,7 +25,7 @@ soft_argmax = Exercise(
 }
 
 votes = Exercise(
-    neighbour_votes,
+    neighbor_votes,
     "divide features by their lengths first; and where two neighbors have one class, add their votes.",
     lambda g: [
         (normal(g, m, d), normal(g, n, d) * normal(g, n, 1).exp(), torch.randint(c, (n,), generator=g), c, k, tau)
@@ -33,7 +33,7 @@ votes = Exercise(
     ],
 ) | {
     "All your votes weigh the same; nearer neighbors weigh more.": (
-        lambda *given: neighbour_votes(*given[:-1], temperature=math.inf)
+        lambda *given: neighbor_votes(*given[:-1], temperature=math.inf)
     )
 }
 

@@ -1,6 +1,7 @@
-"""Random inputs for the exercises, drawn afresh for every check."""
+"""Random inputs for the exercises, new ones for every check."""
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,14 @@ def random_module(generator: torch.Generator, build: Callable[[], nn.Module]) ->
     for parameter in module.parameters():
         parameter.data = 0.5 * normal(generator, *parameter.shape)
     return module
+
+
+def tokens_and_module(build: Callable[..., nn.Module], *cases: tuple[int, ...], scale: float = 1.0) -> Callable:
+    """Inputs for an `Exercise`: for each case (B, T, D, …) tokens (B, T, D), and the module build(D, …)."""
+    return lambda generator: [
+        (scale * normal(generator, b, t, d), random_module(generator, partial(build, d, *rest)))
+        for b, t, d, *rest in cases
+    ]
 
 
 def images_and_vit(generator: torch.Generator) -> list[tuple[Tensor, nn.Module]]:

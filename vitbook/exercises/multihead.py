@@ -1,9 +1,11 @@
 """The exercises of chapters/04_multihead.ipynb."""
 
+import torch
 from einops import rearrange
 
 from vitbook import mistakes as wrong
 from vitbook import multihead
+from vitbook.exercises import my_vit
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal
 
@@ -19,14 +21,28 @@ merge_heads = Exercise(
     "You exchange heads and tokens, and do not join heads and columns.": lambda x: x.transpose(1, 2),
 }
 
-parameters = Exercise(
-    4 * 384**2 + 384, "four D×D weights; without qkv_bias only W_O keeps its bias, of D numbers.", level="easy"
+
+def _asks_for(places):
+    """W_Q of a head that asks for what stands so many places to the left, in a ring."""
+    return lambda x: x.mT @ x.roll(places, dims=0)
+
+
+left_neighbor = Exercise(
+    _asks_for(1),
+    "x W_Q are the queries, and place t should ask with the code of place t − 1; x is orthonormal, so x⁻¹ = xᵀ.",
+    lambda g: [(torch.linalg.qr(normal(g, size, size)).Q,) for size in (5, 6)],
+    kind="derive",
 ) | {
-    "That counts the biases of Q, K and V too.": 4 * 384**2 + 4 * 384,
-    "That leaves out the bias of W_O, which stays.": 4 * 384**2,
-    "That leaves out W_O.": 3 * 384**2,
-    "That leaves out the weights of W_O.": 3 * 384**2 + 384,
-    "That keeps the biases of Q, K and V and leaves out W_O's.": 4 * 384**2 + 3 * 384,
+    "Your head finds the right neighbor.": _asks_for(-1),
+    "Your head looks at the token itself.": _asks_for(0),
+    "Your head looks two places to the left.": _asks_for(2),
+    "These are the queries. W_Q has to make them of x: multiply by the inverse of x on the left.": (
+        lambda x: x.roll(1, dims=0)
+    ),
+    "Your W_Q stands on the wrong side: it is multiplied with x from the right, x W_Q.": lambda x: (
+        x.roll(1, dims=0) @ x.mT
+    ),
+    "You roll the columns; the codes are the rows of x.": lambda x: x.mT @ x.roll(1, dims=1),
 }
 
 
@@ -45,3 +61,5 @@ qkv_order = Exercise(
     "The three stand in the middle, and you take them for the last axis.": _reordered("(h d three) D -> (three h d) D"),
     "Your rows end as (three, column, head); exchange the last two.": _reordered("(h three d) D -> (three d h) D"),
 }
+
+MultiHeadAttention = my_vit.COMPONENTS["MultiHeadAttention"]

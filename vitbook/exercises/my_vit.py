@@ -1,6 +1,6 @@
 """The components of the reader's own model, in the order of the chapters; the stubs are assets/my_vit.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from vitbook import mistakes as wrong
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, Encoder, EncoderBlock
-from vitbook.exercises import attention, encoder, scale, self_attention, vit
+from vitbook.exercises import attention, embedding, encoder, scale, self_attention, vit
 from vitbook.exercises.grading import Exercise
-from vitbook.exercises.inputs import normal, random_module
+from vitbook.exercises.inputs import normal, random_module, tokens_and_module
 from vitbook.exercises.modules import as_modules
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import HybridEmbedding, PatchEmbedding
@@ -36,29 +36,21 @@ def _in_place_of(right: type, *left_out: str) -> dict:
     return {wrong.MISTAKES[name].variant: _variant(made) for name, (of, made) in classes.items() if of is right}
 
 
-def _module(reference: type, build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
-    """An exercise to write a class. inputs: as in `Exercise`, each list an input and a module of the reference."""
+def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
+    """An exercise to write a class. inputs: as in `Exercise`, each list an input and a reference module."""
     return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
 
 _MULTIHEAD = _module(
-    MultiHeadSelfAttention,
     lambda theirs, m: theirs(m.proj.in_features, m.num_heads),
-    lambda g: [
-        (normal(g, b, t, d), random_module(g, lambda d=d, h=h: MultiHeadSelfAttention(d, h)))
-        for b, t, d, h in ((2, 5, 12, 3), (3, 4, 8, 2))
-    ],
+    tokens_and_module(MultiHeadSelfAttention, (2, 5, 12, 3), (3, 4, 8, 2)),
     "project, cut the width into (h, D_h), exchange tokens and heads, attend, exchange back, join, multiply by W_O.",
     sizes=lambda x, m: {"√D": x.shape[-1] ** 0.5, "√D_h": (x.shape[-1] / m.num_heads) ** 0.5},
 ) | _in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread")
 
 _MLP = _module(
-    MLP,
     lambda theirs, m: theirs(m.fc1.in_features, m.fc1.out_features),
-    lambda g: [
-        (normal(g, b, t, d), random_module(g, lambda d=d, f=f: MLP(d, f)))
-        for b, t, d, f in ((2, 5, 6, 20), (3, 4, 8, 10))
-    ],
+    tokens_and_module(MLP, (2, 5, 6, 20), (3, 4, 8, 10)),
     "fc2 of the GELU of fc1 of x.",
     level="easy",
 ) | {
@@ -75,14 +67,10 @@ _MLP = _module(
 
 
 def _patches(order: str) -> Callable:
-    def attempt(images: Tensor, m: PatchEmbedding) -> Tensor:
-        return rearrange(m.proj(images), order)
-
-    return attempt
+    return lambda images, m: rearrange(m.proj(images), order)
 
 
 _PATCHES = _module(
-    PatchEmbedding,
     lambda theirs, m: theirs(m.patch_size, m.proj.in_channels, m.dim),
     lambda g: [
         (normal(g, b, c, *size), random_module(g, lambda p=p, c=c, d=d: PatchEmbedding(p, c, d)))
@@ -101,9 +89,11 @@ _PATCHES = _module(
 }
 
 
-def _embedded(images: Tensor, m: ImageEmbedding, last: bool = False) -> Tensor:
-    parts = [m.cls_token.expand(len(images), -1, -1), m.patch_embed(images)]
-    return torch.cat(parts[::-1] if last else parts, dim=1)
+def _of_equation_1(attempt: Callable) -> Callable:
+    """An attempt at chapter 7's Equation 1, made with a module: its patches are multiplied by E already."""
+    return lambda images, m: attempt(
+        x := m.patch_embed(images), torch.eye(x.shape[-1]).to(x), m.cls_token, m.positions()
+    )
 
 
 def _stem(width: int) -> HybridEmbedding:
@@ -111,7 +101,6 @@ def _stem(width: int) -> HybridEmbedding:
 
 
 _EMBEDDING = _module(
-    ImageEmbedding,
     lambda theirs, m: theirs(m.patch_embed, m.grid[0] * m.grid[1], m.cls_token.shape[-1]),
     lambda g: [
         (normal(g, 2, 3, 8, 12), random_module(g, lambda: ImageEmbedding(PatchEmbedding(4, 3, 5), (8, 12), 5))),
@@ -119,80 +108,55 @@ _EMBEDDING = _module(
     ],
     "patch_embed(images), the class token in front of every image's patches, then the positions added to all.",
 ) | {
-    "Your class token comes last. It is token 0.": lambda images, m: _embedded(images, m, last=True) + m.positions(),
-    "Your positions are not added.": _embedded,
-    "Your class token gets no position: put it in front before you add the positions.": (
-        lambda images, m: _embedded(images, m) + F.pad(m.positions()[:, 1:], (0, 0, 1, 0))
-    ),
-    "Your class token gets no position, and the patches get the first ones: add the positions after the cat.": (
-        lambda images, m: _embedded(images, m) + F.pad(m.positions()[:, :-1], (0, 0, 1, 0))
-    ),
+    **{made: _of_equation_1(attempt) for made, attempt in embedding.equation_1.mistakes.items()},
     "Your class token is missing.": lambda images, m: m.patch_embed(images) + m.positions()[:, 1:],
 }
 
 
-def _with_norms(change: Callable[[nn.LayerNorm], None]) -> Callable:
-    """The reference block, with something changed in each of its two norms."""
+def _with_norms(**attributes: object) -> Callable:
+    """The reference block, its two norms with other attributes."""
 
     def attempt(x: Tensor, module: nn.Module) -> Tensor:
         for norm in (module.norm1, module.norm2):
-            change(norm)
+            for name, value in attributes.items():
+                setattr(norm, name, value)
         return module(x)
 
     return attempt
 
 
-def _blocks(g: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
-    """Tokens so small that ε matters."""
-    return [
-        (0.1 * normal(g, b, t, d), random_module(g, lambda d=d, h=h, f=f: EncoderBlock(d, h, f)))
-        for b, t, d, h, f in ((2, 5, 12, 3, 20), (3, 4, 10, 2, 40))
-    ]
+def _sizes(block: EncoderBlock) -> tuple[int, int, int]:
+    """Width, heads, and hidden width of the MLP."""
+    return block.norm1.normalized_shape[0], block.attn.num_heads, block.mlp.fc1.out_features
 
 
-def _build_block(theirs: type, m: EncoderBlock) -> nn.Module:
-    return theirs(m.norm1.normalized_shape[0], m.attn.num_heads, m.mlp.fc1.out_features)
-
-
-_BLOCK = replace(encoder.block, inputs=_blocks, adapt=as_modules(_build_block, _blocks), kind="write") | {
-    wrong.UnbiasedVariance: _with_norms(lambda norm: setattr(norm, "__class__", wrong.UnbiasedVariance)),
-    "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": (
-        _with_norms(lambda norm: setattr(norm, "eps", 1e-5))
-    ),
+_blocks = tokens_and_module(EncoderBlock, (2, 5, 12, 3, 20), (3, 4, 10, 2, 40), scale=0.1)  # so small that ε matters
+_BLOCK = replace(
+    encoder.block, inputs=_blocks, adapt=as_modules(lambda theirs, m: theirs(*_sizes(m)), _blocks), kind="write"
+) | {
+    wrong.UnbiasedVariance: _with_norms(__class__=wrong.UnbiasedVariance),
+    "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": _with_norms(eps=1e-5),
 }
 
+
+def _through(blocks: Iterable[nn.Module], x: Tensor, added: int = 0) -> Tensor:
+    for block in blocks:
+        x = block(x) + added * x
+    return x
+
+
 _ENCODER = _module(
-    Encoder,
-    lambda theirs, m: theirs(
-        (first := m.blocks[0]).norm1.normalized_shape[0],
-        len(m.blocks),
-        first.attn.num_heads,
-        first.mlp.fc1.out_features,
-    ),
-    lambda g: [
-        (normal(g, b, t, d), random_module(g, lambda d=d, n=n, h=h: Encoder(d, n, h, 2 * d)))
-        for b, t, d, n, h in ((2, 5, 12, 3, 3), (3, 4, 8, 2, 2))
-    ],
+    lambda theirs, m: theirs((sizes := _sizes(m.blocks[0]))[0], len(m.blocks), *sizes[1:]),
+    tokens_and_module(Encoder, (2, 5, 12, 3, 3, 24), (3, 4, 8, 2, 2, 16)),
     "a ModuleList of depth blocks, each made separately; every block takes what the one before gives.",
     level="easy",
 ) | {
     "Only your last block counts: each takes what the one before gives.": lambda x, m: m.blocks[-1](x),
-    "Your last block is left out.": lambda x, m: Encoder.forward(_shorter(m, slice(-1)), x),
-    "Your first block is left out.": lambda x, m: Encoder.forward(_shorter(m, slice(1, None)), x),
-    "Your blocks run from the last to the first.": lambda x, m: Encoder.forward(_shorter(m, slice(None, None, -1)), x),
-    "You add x to each block's output; the block has added it already.": lambda x, m: _added(x, m),
+    "Your last block is left out.": lambda x, m: _through(m.blocks[:-1], x),
+    "Your first block is left out.": lambda x, m: _through(m.blocks[1:], x),
+    "Your blocks run from the last to the first.": lambda x, m: _through(m.blocks[::-1], x),
+    "You add x to each block's output; the block has added it already.": lambda x, m: _through(m.blocks, x, added=1),
 }
-
-
-def _shorter(m: Encoder, chosen: slice) -> Encoder:
-    m.blocks = m.blocks[chosen]
-    return m
-
-
-def _added(x: Tensor, m: Encoder) -> Tensor:
-    for block in m.blocks:
-        x = x + block(x)
-    return x
 
 
 def build_vit(theirs: type, model: VisionTransformer) -> nn.Module:

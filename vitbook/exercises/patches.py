@@ -4,6 +4,7 @@ from einops import rearrange
 
 from vitbook import mistakes as wrong
 from vitbook import patches
+from vitbook.exercises import my_vit
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal
 
@@ -46,3 +47,5 @@ kernel = Exercise(
     "Pixel rows and columns are exchanged.": _rearranged("D (p q c) -> D c q p"),
     "The channel is the last axis. A convolution's weight is (D, C, P, P).": _rearranged("D (p q c) -> D p q c"),
 }
+
+PatchEmbedding = my_vit.COMPONENTS["PatchEmbedding"]

@@ -5,6 +5,7 @@ from functools import partial
 import torch
 
 from vitbook import mistakes as wrong
+from vitbook.exercises import my_vit
 from vitbook.exercises.grading import Exercise
 from vitbook.positions import sincos_positions
 from vitbook.transformer import causal_mask, padding_mask
@@ -30,14 +31,6 @@ mask = Exercise(
     "You hide queries that are padding (axis 2); hide keys (axis 3).": lambda x, p: _past(x) & padding_mask(x, p).mT,
     "You hide the padding and show the future.": lambda x, p: padding_mask(x, p).expand(-1, -1, x.shape[1], -1),
     "The axis of the heads is missing: (B, 1, T, T).": lambda x, p: _past(x) & (x != p)[:, None],
-}
-
-parameters = Exercise(16 * 512**2 + 19 * 512, "an encoder layer has 12D² + 13D; what does a decoder layer add?") | {
-    "That is an encoder layer. A decoder layer also looks at what was read.": 12 * 512**2 + 13 * 512,
-    "That leaves out the third LayerNorm.": 16 * 512**2 + 17 * 512,
-    "That leaves out the biases of the cross-attention.": 16 * 512**2 + 15 * 512,
-    "That leaves out the biases and the norms.": 16 * 512**2,
-    "That is all six layers instead of one.": 6 * (16 * 512**2 + 19 * 512),
 }
 
 
@@ -66,3 +59,5 @@ shift = Exercise(
     "You take the first half of the columns for sines. They alternate with cosines.": partial(_rotated, halves=True),
     "Your codes are where they were.": lambda code, k: code,
 }
+
+MLP = my_vit.COMPONENTS["MLP"]

@@ -12,9 +12,7 @@ pool = Exercise(
     level="easy",
 ) | {
     wrong.MeanIncludesTheClassToken: lambda z, pool: z[:, 0] if pool == "class" else z.mean(dim=1),
-    "Your class token is the last, not the first.": lambda z, pool: (
-        z[:, -1] if pool == "class" else z[:, :-1].mean(dim=1)
-    ),
+    "Your class token is the last, not the first.": lambda z, pool: z[:, -1] if pool == "class" else z[:, :-1].mean(1),
     "Your mean runs over channels, not tokens.": lambda z, pool: z[:, 0] if pool == "class" else z[:, 1:].mean(dim=-1),
     "The two are exchanged.": lambda z, pool: z[:, 0] if pool == "mean" else z[:, 1:].mean(dim=1),
     "You take the class token whatever `pool` says.": lambda z, pool: z[:, 0],

@@ -30,7 +30,7 @@ from vitbook.vit import VisionTransformer
 LEVELS = 128  # steps between 0 and the largest weight of a row
 MAX_BYTES = 300_000
 MAX_SIDE = 256  # pixels of an image's longer side
-TOP = 5  # so many patches are named in words
+TOP = 5  # how many patches are named in words
 # matplotlib's viridis at 0, 1/16, …, 1, which is straight enough in between
 COLORS = (
     *("#440154", "#48186a", "#472d7b", "#424086", "#3b528b", "#33638d", "#2c728e", "#26828e", "#21918c"),
@@ -61,8 +61,8 @@ def explore(
     *,
     titles: Sequence[str] = (),
     class_names: Sequence[str] = (),
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
+    layers: Sequence[int] = (),
+    heads: Sequence[int] = (),
     max_bytes: int | None = MAX_BYTES,
 ) -> Explorer:
     """What every token of some images attends to, to be explored by mouse, touch, keyboard and screen reader.
@@ -85,10 +85,8 @@ def explore(
     model, note = resized_model(model, tuple(images.shape[2:]))
     weights, rolled, relevance, logits = observe_attention(model, prepare(images))
     num_layers, _, num_heads, tokens, _ = weights.shape
-    layers = [number_in("layer", n, num_layers) for n in (range(num_layers) if layers is None else layers)]
-    heads = [number_in("head", n, num_heads) for n in (range(num_heads) if heads is None else heads)]
-    if not layers or not heads:
-        raise ValueError(f"at least one layer and one head are needed, got {layers} and {heads}")
+    layers = [number_in("layer", n, num_layers) for n in layers or range(num_layers)]
+    heads = [number_in("head", n, num_heads) for n in heads or range(num_heads)]
     rows, columns = model.embedding.grid
     prefix = tokens - rows * columns
 
@@ -136,11 +134,10 @@ def resized_model(model: VisionTransformer, image_size: tuple[int, int]) -> tupl
     """The model itself, or a copy with positions resized to these images, and what was done, in words."""
     if model.config.image_size == image_size:
         return model, ""
-    old = model.embedding.grid
-    model = copy.deepcopy(model)
-    model.resize(image_size)
-    new = model.embedding.grid
-    return model, f"Positions were resized from {old[0]}×{old[1]} to {new[0]}×{new[1]} patches."
+    resized = copy.deepcopy(model)
+    resized.resize(image_size)
+    old, new = ("×".join(map(str, m.embedding.grid)) for m in (model, resized))
+    return resized, f"Positions were resized from {old} to {new} patches."
 
 
 class Observed(NamedTuple):
@@ -187,18 +184,21 @@ def _quantized(weights: Float[Tensor, "*rows T"]) -> tuple[np.ndarray, np.ndarra
 
 def _describe(images: Tensor, titles: Sequence[str], logits: Tensor | None, class_names: Sequence[str]) -> list[dict]:
     """Each image's address and title, and, where there are logits, the likeliest class and its probability."""
-    if len(titles) not in (0, len(images)):
-        raise ValueError(f"titles must be {len(images)}, one for each image, got {len(titles)}")
-    titles = titles or [f"image {i}" for i in range(len(images))]
+    titles = _named("titles", titles, len(images), "image")
     described = [dict(src=_address(_pillow(image)), title=title) for image, title in zip(images, titles, strict=True)]
     if logits is not None:
-        if len(class_names) not in (0, logits.shape[1]):
-            raise ValueError(f"class_names must be {logits.shape[1]}, one for each class, got {len(class_names)}")
-        for image, probability in zip(described, logits.softmax(dim=-1), strict=True):
-            k = probability.argmax().item()
-            guess = class_names[k] if class_names else f"class {k}"
-            image |= dict(guess=guess, share=round(probability[k].item(), 4))
+        class_names = _named("class_names", class_names, logits.shape[1], "class")
+        shares, likeliest = (values.tolist() for values in logits.softmax(dim=-1).max(dim=-1))
+        for image, k, share in zip(described, likeliest, shares, strict=True):
+            image |= dict(guess=class_names[k], share=round(share, 4))
     return described
+
+
+def _named(argument: str, names: Sequence[str], count: int, one: str) -> Sequence[str]:
+    """The given names, or numbers in place of none. Raises ValueError for too many or too few."""
+    if len(names) not in (0, count):
+        raise ValueError(f"{argument} must be {count}, one for each {one}, got {len(names)}")
+    return names or [f"{one} {i}" for i in range(count)]
 
 
 def _html(image: UInt8[Tensor, "C H W"], tops: np.ndarray, codes: np.ndarray, facts: dict) -> str:
@@ -220,9 +220,9 @@ def _html(image: UInt8[Tensor, "C H W"], tops: np.ndarray, codes: np.ndarray, fa
     )
 
 
-def _still(image: Image.Image, weights: np.ndarray, height: int = 200) -> str:
+def _still(image: Image.Image, weights: np.ndarray) -> str:
     """An image and the map of its patches, (rows, columns), side by side."""
-    width = round(height * image.width / image.height)
+    width, height = round(200 * image.width / image.height), 200
     shares = weights / max(weights.max(), np.finfo(np.float64).tiny)
     colors = np.array([ImageColor.getrgb(color) for color in COLORS], np.uint8)
     painted = Image.fromarray(colors[((len(COLORS) - 1) * shares).round().astype(int)])
@@ -234,13 +234,10 @@ def _still(image: Image.Image, weights: np.ndarray, height: int = 200) -> str:
 
 def _address(image: Image.Image, max_side: int = MAX_SIDE) -> str:
     """An image as a data: address: PNG where it is small, JPEG of at most max_side pixels else."""
-    file, small = io.BytesIO(), max(image.size) <= 64
-    if small:
-        image.save(file, "PNG", optimize=True)
-    else:
-        image.thumbnail((max_side, max_side))
-        image.save(file, "JPEG", quality=85)
-    return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(file.getvalue()).decode()}"
+    file, kind = io.BytesIO(), "png" if max(image.size) <= 64 else "jpeg"
+    image.thumbnail((max_side, max_side))
+    image.save(file, kind, optimize=kind == "png", quality=85)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _pillow(image: UInt8[Tensor, "C H W"]) -> Image.Image:

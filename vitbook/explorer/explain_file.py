@@ -52,10 +52,10 @@ def explain_image(
     grid, prefix = model.embedding.grid, len(model.embedding.prefix_tokens)
     if query is None and not prefix:
         raise ValueError("this model has no class token whose attention could be shown: name a patch as query")
-    patch = None
+    patch, token = None, 0
     if query is not None:
         patch = number_in("row", query[0], grid[0]) * grid[1] + number_in("column", query[1], grid[1])
-    token = 0 if patch is None else prefix + patch
+        token = prefix + patch
     preprocessing = replace(weights.preprocessing, image_size=image_size)
     pixels = preprocessing.view(read_image(file))
     attention, rolled, _, logits = observe_attention(model, preprocessing.normalize(pixels))

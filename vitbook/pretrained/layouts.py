@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-OUR_BLOCK = "encoder.blocks.{i}."
+_OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
 POSITIONS, PATCHES = "embedding.positions.pos_embed", "embedding.patch_embed.proj.weight"
 
@@ -52,15 +52,15 @@ class Layout:
     name: str
     outside: str  # a table
     block: str
-    inside: str  # a table; our names begin with OUR_BLOCK
+    inside: str  # a table; our names begin with _OUR_BLOCK
     class_position: bool = True  # whether the class token has a position of its own
-    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor tells
+    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor shows
 
     def rows(self, depth: int, prefix: str = "") -> list[Row]:
         """Every tensor of a model of `depth` blocks, those outside first. prefix: what all their names begin with."""
         rows = list(_read_table(self.outside, "", prefix))
         for i in range(depth):
-            rows += _read_table(self.inside, OUR_BLOCK.format(i=i), prefix + self.block.format(i=i))
+            rows += _read_table(self.inside, _OUR_BLOCK.format(i=i), prefix + self.block.format(i=i))
         return rows
 
     def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
@@ -175,7 +175,7 @@ TORCHVISION = Layout(
     """,
 )
 
-# Hugging Face's files; its library of today says it otherwise in memory, and translates.
+# Hugging Face's files; its library now has other names in memory, and translates.
 HUGGING_FACE = Layout(
     "hf",
     """
@@ -199,7 +199,7 @@ HUGGING_FACE = Layout(
     mlp.fc2.{weight,bias}     output.dense.{weight,bias}
     """,
 )
-IN_MEMORY = {
+_IN_MEMORY = {
     "encoder.layer.": "layers.",
     "attention.attention.{query,key,value}": "attention.{q_proj,k_proj,v_proj}",
     "attention.output.dense": "attention.o_proj",
@@ -209,15 +209,15 @@ IN_MEMORY = {
 DISTILLED = {"vit.": "deit.", "  classifier": "  cls_classifier"}
 
 _SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
-VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
+VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), _OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
 
 PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
 LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]
 for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
-    LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", IN_MEMORY | root)]
+    LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _IN_MEMORY | root)]
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.
-OTHER_FAMILIES = {
+_OTHER_FAMILIES = {
     "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.",
     "a masked autoencoder with its decoder": r"\bdecoder",
     "SigLIP": r"logit_bias|head\.probe|attn_pool\.latent",
@@ -233,12 +233,12 @@ OTHER_FAMILIES = {
 
 @dataclass(frozen=True)
 class Translation:
-    """A checkpoint in our names and axes, and what there is to know about it."""
+    """A checkpoint in our names and axes, and what is known about it."""
 
     layout: Layout
     tensors: dict[str, Tensor]  # by our names
     origin: dict[str, str]  # their names, by ours
-    num_heads: int | None = None  # where the layout tells
+    num_heads: int | None = None  # where the layout shows it
     dropped: tuple[str, ...] = ()  # their names of what our model has no place for
 
 
@@ -291,7 +291,7 @@ def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
 def _resemblance(state: Iterable[str]) -> str:
     """Which other family a checkpoint's names are like, for the end of an error message."""
     names = "\n".join(state)
-    family = next((family for family, pattern in OTHER_FAMILIES.items() if re.search(pattern, names)), None)
+    family = next((family for family, pattern in _OTHER_FAMILIES.items() if re.search(pattern, names)), None)
     return f"; by its names this is {family}, which has no table here" if family else ""
 
 

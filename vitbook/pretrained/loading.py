@@ -20,11 +20,10 @@ from vitbook.pretrained.published import ASSETS, FAMILIES, PUBLISHED, Published,
 from vitbook.pretrained.weight_files import read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 
-MODELS = {DISTILLATION: DistilledVisionTransformer}  # by a tensor that the plain model lacks
-HEAD_DIM = {1280: 80}  # D/h by D; 64 in all published ViTs but H/14
-KERNEL_OF = {"big_vision": "google", "vitbook": "timm"}  # whose interpolation a style takes, if not its own
-UNTOLD, HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
-SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
+_HEAD_DIM = {1280: 80}  # D/h by D; 64 in all published ViTs but H/14
+_KERNEL_OF = {"big_vision": "google", "vitbook": "timm"}  # whose interpolation a style takes, if not its own
+_NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
+_SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,20 @@ def load_pretrained(
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
     channels: 1 or 3; for the other than the weights', the kernels of the three colors are added up, or shared out.
-    num_heads: for layouts that do not tell it. By default a head is 64 wide, and 80 of 1,280.
+    num_heads: for layouts that do not show it. By default a head is 64 wide, and 80 of 1,280.
     mirrors: addresses of folders to try before the known ones; progress: whether to show a bar. For downloads.
 
-    Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not tell; ours is 1e-6.
+    Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not state; ours is 1e-6.
 
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
     """
-    with _naming(source):
+    with _errors_that_name(source):
         content, facts, entry = _open(source, mirrors, progress)
         tensors, nested = tensors_in(content)
         weights = _ours(tensors) if facts else translate(tensors)
         style = entry.family if entry else _style(weights, nested)
-        if facts:  # a checkpoint of ours tells everything
+        if facts:  # a checkpoint of ours states everything
             config, preprocessing, class_names = _read_facts(facts)
         else:
             config = _config(weights, num_heads, image_size)
@@ -82,22 +81,22 @@ def load_pretrained(
             raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
         keeps_head = num_classes in (None, config.num_classes)
         if weights.dropped and keeps_head and config.num_classes:
-            raise ValueError(f"{weights.dropped[0]}: {HIDDEN}: ask for another num_classes")
+            raise ValueError(f"{weights.dropped[0]}: {_HIDDEN}: ask for another num_classes")
         model = _build(config, weights)
 
     notes = [f"dropped {name}" for name in weights.dropped]
     if not (facts or entry):
-        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {UNTOLD}")
+        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_NOT_STATED}")
         if not (num_heads or weights.num_heads):
             wide = config.dim // config.num_heads
-            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {UNTOLD}")
-    kernel = resize or KERNEL_OF.get(style, style)
+            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
+    kernel = resize or _KERNEL_OF.get(style, style)
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)
     preprocessing = preprocessing.adapted(model.config.image_size, model.config.channels)
-    known = keeps_head and len(class_names) == config.num_classes
-    return Pretrained(model.eval(), preprocessing, class_names if known else None, weights.layout.name, tuple(notes))
+    known = class_names if keeps_head and len(class_names) == config.num_classes else None
+    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes))
 
 
 def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
@@ -110,7 +109,7 @@ def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
     if weights.num_heads not in (None, model.config.num_heads):
         raise ValueError(f"num_heads: expected {model.config.num_heads}, got {weights.num_heads}")
     if weights.dropped and model.config.num_classes:
-        raise ValueError(f"unexpected {listed(weights.dropped)}: {HIDDEN}")
+        raise ValueError(f"unexpected {listed(weights.dropped)}: {_HIDDEN}")
     _fill(model, weights)
 
 
@@ -118,7 +117,7 @@ def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def _naming(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
+def _errors_that_name(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
     """Name the source in a ValueError that does not."""
     try:
         yield
@@ -171,7 +170,7 @@ def _ours(state: Mapping[str, Tensor]) -> Translation:
 
 
 def _config(weights: Translation, num_heads: int | None, image_size: int | tuple[int, int] | None) -> ViTConfig:
-    """The shape of the model, from the shapes of the tensors; image_size tells a grid of patches that is no square."""
+    """The shape of the model, from the shapes of the tensors; image_size gives a grid of patches that is not square."""
     tensors = weights.tensors
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
@@ -190,7 +189,7 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         expected = f"expected {prefix} position(s) and those of a square of patches, got {positions}"
         raise ValueError(f"{weights.origin[POSITIONS]}: {expected}: for another grid name its image_size=")
     num_heads = weights.num_heads or num_heads
-    if not num_heads and (weights.layout is VITBOOK or dim % HEAD_DIM.get(dim, 64)):
+    if not num_heads and (weights.layout is VITBOOK or dim % _HEAD_DIM.get(dim, 64)):
         raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
     shapes = dict(
         image_size=(rows * patch_size, columns * patch_size),
@@ -199,7 +198,7 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         num_classes=shape("head.weight", 2)[0] if "head.weight" in tensors else 0,
         dim=dim,
         depth=sum(name.endswith("norm1.weight") for name in tensors),
-        num_heads=num_heads or dim // HEAD_DIM.get(dim, 64),
+        num_heads=num_heads or dim // _HEAD_DIM.get(dim, 64),
         mlp_dim=shape("encoder.blocks.0.mlp.fc1.weight", 2)[0],
         pool="class" if CLASS in tensors else "mean",
         class_token=CLASS in tensors,
@@ -211,14 +210,14 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
 def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
     """A model of this shape with the weights. One far larger than they are is refused before it takes any memory."""
     tensors = weights.tensors
-    kind = next((MODELS[name] for name in MODELS if name in tensors), VisionTransformer)
+    kind = DistilledVisionTransformer if DISTILLATION in tensors else VisionTransformer
     try:
         if config.depth > len(tensors):
             raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
         with torch.device("meta"):
             outline = kind(config)
         needed = sum(tensor.numel() for tensor in (*outline.parameters(), *outline.buffers()))
-        if needed > 2 * (held := sum(tensor.numel() for tensor in tensors.values())) + SPARE:
+        if needed > 2 * (held := sum(tensor.numel() for tensor in tensors.values())) + _SPARE:
             raise ValueError(f"a model of {needed:,} numbers and weights of {held:,}")
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"the shape is not that of the weights: {error}") from None
@@ -238,8 +237,7 @@ def _fill(model: VisionTransformer, weights: Translation) -> None:
         if tensor.shape != place.shape:
             wrong.append(f"{origin[name]}: expected shape {tuple(place.shape)}, got {tuple(tensor.shape)}")
         elif tensor.is_floating_point() != place.is_floating_point():
-            kind = "floating-point" if place.is_floating_point() else "whole"
-            wrong.append(f"{origin[name]}: expected {kind} numbers, got {tensor.dtype}")
+            wrong.append(f"{origin[name]}: expected {place.dtype}, got {tensor.dtype}")
         elif not tensor.to(place.dtype).isfinite().all():
             wrong.append(f"{origin[name]}: expected finite numbers, got NaN or infinity")
     if wrong:

@@ -8,23 +8,23 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitbook._support.images import as_rgb, crop_and_scale, to_tensor
+from vitbook._support.images import center_crop, to_rgb, to_tensor
 from vitbook._support.validation import in_words
-from vitbook.data import normalise
+from vitbook.data import normalize
 
-MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
+_MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
 
 # What each source's own evaluation does to an image, as arguments of `Preprocessing`.
-HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+_HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+_IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 STYLES = {
-    "google": dict(**HALF, crop=None, interpolation="bilinear"),
-    "big_vision": dict(**HALF, crop=0.875, interpolation="bilinear"),
-    "timm": dict(**HALF, crop=0.9, interpolation="bicubic"),
-    "hf": dict(**HALF, crop=None, interpolation="bilinear"),
-    "torchvision": dict(**IMAGENET, crop=0.875, interpolation="bilinear"),
-    "deit": dict(**IMAGENET, crop=0.875, interpolation="bicubic"),
-    "vitbook": dict(**HALF, crop=1.0, interpolation="bicubic"),
+    "google": dict(**_HALF, crop=None, interpolation="bilinear"),
+    "big_vision": dict(**_HALF, crop=0.875, interpolation="bilinear"),
+    "timm": dict(**_HALF, crop=0.9, interpolation="bicubic"),
+    "hf": dict(**_HALF, crop=None, interpolation="bilinear"),
+    "torchvision": dict(**_IMAGENET, crop=0.875, interpolation="bilinear"),
+    "deit": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
+    "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
 
@@ -32,10 +32,10 @@ STYLES = {
 class Preprocessing:
     """What weights want an image to look like: its `view`, normalized.
 
-    With a `crop` below 1, it is scaled so that the middle of this share of
-    the shorter side has the model's size, and that is cut out, as in torchvision and timm; with 1, the middle in the
-    model's proportions is cut out and scaled, as in our training runs; with None, all of it is squeezed. One channel
-    is gray. Raises ValueError for values out of range.
+    With a `crop` below 1, the image is scaled until the middle, this share of its shorter side, has the model's size,
+    and that is cut out, as in torchvision and timm. With 1, the middle in the model's proportions is cut out and
+    scaled, as in our training runs. With None, all of it is squeezed. One channel is gray. Raises ValueError for values
+    out of range.
     """
 
     mean: tuple[float, ...]  # of each channel, in units of white = 1
@@ -58,7 +58,7 @@ class Preprocessing:
 
     def normalize(self, images: UInt8[Tensor, "*batch channels h w"]) -> Float[Tensor, "*batch channels h w"]:
         """As `vitbook.data.normalize`, with this mean and standard deviation."""
-        return normalise(images, torch.tensor(self.mean), torch.tensor(self.std))
+        return normalize(images, torch.tensor(self.mean), torch.tensor(self.std))
 
     normalise = normalize  # the spelling of earlier editions
 
@@ -69,21 +69,21 @@ class Preprocessing:
         if not isinstance(image, Image.Image) or not image.width * image.height:
             got = f"{image.height}×{image.width}" if isinstance(image, Image.Image) else in_words(image)
             raise ValueError(f"image must be a PIL image or uint8 (3, H, W) with at least one pixel, got {got}")
-        image, (height, width) = as_rgb(image), self.image_size
+        image, (height, width) = to_rgb(image), self.image_size
         method = Image.Resampling[self.interpolation.upper()]
         if self.crop is None:
             image = image.resize((width, height), method)
         elif self.crop == 1:
-            image = crop_and_scale(image, height, width, method)
+            image = center_crop(image, height, width, method)
         else:  # the libraries scale to whole pixels first, rounded down, where ImageOps.cover rounds
             rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)
             if rows * image.width >= columns * image.height:
                 columns = image.width * rows // image.height
             else:
                 rows = image.height * columns // image.width
-            if rows * columns > MAX_PIXELS:
+            if rows * columns > _MAX_PIXELS:
                 sizes = f"{image.height}×{image.width}, would first be scaled to {rows:,}×{columns:,}"
-                raise ValueError(f"image, {sizes}: expected at most {MAX_PIXELS:,} pixels")
+                raise ValueError(f"image, {sizes}: expected at most {_MAX_PIXELS:,} pixels")
             left, top = round((columns - width) / 2), round((rows - height) / 2)
             image = image.resize((columns, rows), method).crop((left, top, left + width, top + height))
         if len(self.mean) == 1:

@@ -18,7 +18,7 @@ FAMILIES = {
 # family, name, megabytes (10⁶ bytes), top-1 in per cent, how the SHA-256 begins, crop if not the family's; a -, or
 # nothing, where that is not published or not known here. Top-1 is from timm's results/results-imagenet.csv, which is
 # measured again at times, torchvision's ViT_B_16_Weights and its siblings, and README_deit.md of facebookresearch/deit.
-TABLE = """
+_TABLE = """
 google  Ti_16-i21k-300ep-lr_0.001-aug_none-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224      22.9
 google  S_16-i21k-300ep-lr_0.001-aug_light1-wd_0.03-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.03-res_224     88.2
 google  B_16-i21k-300ep-lr_0.001-aug_medium1-wd_0.1-do_0.0-sd_0.0--imagenet2012-steps_20k-lr_0.01-res_224    346.3
@@ -77,7 +77,7 @@ def _read_row(row: str) -> Published:
     return Published(family, name, float(megabytes), sha256, float(crop) if crop else None, float(top_1 or 0) or None)
 
 
-PUBLISHED = {f"{entry.family}:{entry.name}": entry for entry in map(_read_row, TABLE.strip().splitlines())}
+PUBLISHED = {f"{entry.family}:{entry.name}": entry for entry in map(_read_row, _TABLE.strip().splitlines())}
 
 
 def imagenet_classes() -> tuple[str, ...]:

@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from vitbook._support.files import refuse_pipes
 from vitbook.checkpoint import load_checkpoint
 
-SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours
-MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
-NESTS = ("model", "state_dict")  # the keys under which training code keeps a model's tensors
+_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours
+_MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
+_NESTS = ("model", "state_dict")  # the keys under which training code keeps a model's tensors
 
 
 def read_file(path: Path) -> tuple[Mapping, dict]:
@@ -29,8 +30,7 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
     """
     if path.is_dir():
         path = path / "best.json"
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a regular file")  # a pipe would be waited for
+    refuse_pipes(path)
     path.open("rb").close()  # one kind of OSError for what cannot be opened, whatever would have read it
     try:
         zipped = zipfile.is_zipfile(path)
@@ -43,7 +43,7 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
         if path.suffix == ".npz" and zipped:
             with np.load(path, allow_pickle=False) as arrays:
                 return dict(arrays), {}
-        if path.suffix in SUFFIXES[2:]:
+        if path.suffix in _SUFFIXES[2:]:
             if tarfile.is_tarfile(path):
                 raise ValueError("a .tar of an early torch, of which older versions of torch run code")
             return torch.load(path, map_location="cpu", weights_only=True), {}
@@ -55,14 +55,14 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
         if not isinstance(error, pickle.UnpicklingError):
             reason = (str(error) or reason).splitlines()[0]
         raise ValueError(f"{path} holds no weights that can be read: {reason}") from None
-    raise ValueError(f"{path} should be a file of weights, {', '.join(SUFFIXES)} or .json, and is none")
+    raise ValueError(f"{path} should be a file of weights, {', '.join(_SUFFIXES)} or .json, and is none")
 
 
 def _check_zip(path: Path) -> None:
     """Raise ValueError for a zip that unpacks to far more than it is, or is damaged, which torch does not look for."""
     with zipfile.ZipFile(path) as archive:
         members, packed = archive.infolist(), path.stat().st_size
-        if (unpacked := sum(member.file_size for member in members)) > MAX_EXPANSION * packed:
+        if (unpacked := sum(member.file_size for member in members)) > _MAX_EXPANSION * packed:
             raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
         # A comment that seems longer hides the members after it; of a member that seems a folder, torch reads nothing.
         if any(member.comment or member.external_attr & 0x10 for member in members) or archive.testzip():
@@ -77,7 +77,7 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
     """
     if not isinstance(content, Mapping):
         raise ValueError(f"weights must be tensors by name, got {type(content).__name__}")
-    nest = next((key for key in NESTS if isinstance(content.get(key), Mapping)), None)
+    nest = next((key for key in _NESTS if isinstance(content.get(key), Mapping)), None)
     content = content[nest] if nest else content
     if any(str(name).startswith("params/") for name in content):
         content = {name: value for name, value in content.items() if not str(name).startswith(("opt/", "chrono/"))}

@@ -1,0 +1,72 @@
+"""Merge tokens in the book's model for CIFAR-10 and write down what accuracy is left, on all test images.
+
+    python experiments/record_merging.py vitbook/assets/runs/merging.json --data-dir FOLDER
+
+Nothing is trained. As it is, it takes about two minutes on one core.
+"""
+
+import argparse
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from vitbook._support.files import write_whole
+from vitbook.data import load_dataset
+from vitbook.engine import batches
+from vitbook.pretrained import load_pretrained
+from vitbook.tokens import encode_merging, merging_logits
+from vitbook.training import evaluate
+from vitbook.vit import VisionTransformer
+
+
+class Merging(nn.Module):
+    """The model with r tokens fewer after each attention."""
+
+    def __init__(self, model: VisionTransformer, r: int):
+        super().__init__()
+        self.model, self.r = model, r
+
+    def forward(self, images: Tensor) -> Tensor:
+        return merging_logits(self.model, images, self.r)
+
+
+@torch.no_grad()
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="the JSON to write")
+    parser.add_argument("--weights", default="vitbook:cifar10")
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser.add_argument(
+        "--merged", type=int, nargs="+", default=[0, 2, 4, 8, 12, 16], help="tokens fewer in each block"
+    )
+    given = parser.parse_args(arguments)
+    pretrained = load_pretrained(given.weights)
+    data = load_dataset(given.dataset, given.data_dir, validation=0.0)
+    model = pretrained.model
+    mean, std = (torch.tensor(getattr(pretrained.preprocessing, name)) for name in ("mean", "std"))
+    done = []
+    for r in given.merged:
+        left = encode_merging(model.encoder, model.embedding(torch.zeros(1, *data.test.images.shape[1:])), r)[0].shape[
+            1
+        ]
+        result = evaluate(Merging(model, r), batches(data.test, mean, std, 500))
+        done.append(
+            {
+                "weights": given.weights,
+                "merged": r,
+                "tokens_left": left,
+                "test_accuracy": result.accuracy,
+                "test_images": len(data.test),
+                "torch": version("torch"),
+            }
+        )
+        write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+        print("r = {merged}: {tokens_left} tokens left, {test_accuracy:.2%}".format(**done[-1]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

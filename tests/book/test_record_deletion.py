@@ -1,0 +1,53 @@
+"""Patches are deleted and inserted in the order of a map, and what a model then says is recorded."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import record_deletion
+import torch
+from small_sets import SMALL_SETS, unpack
+from torch import nn
+
+
+class OnePatch(nn.Module):
+    """Sees the patch in row 1, column 0, alone."""
+
+    config = SimpleNamespace(patch_size=2)
+    embedding = SimpleNamespace(grid=(2, 3))
+
+    def forward(self, images):
+        seen = images[:, :, 2:4, :2].mean(dim=(1, 2, 3))
+        return torch.stack([seen, -seen], dim=1)
+
+
+def test_the_patch_that_decides_is_deleted_and_inserted_at_its_turn():
+    images = torch.full((2, 1, 4, 6), 3.0)
+    maps = torch.tensor([[0.1, 0.2, 0.3, 0.9, 0.4, 0.5], [0.6, 0.2, 0.3, 0.1, 0.4, 0.5]])  # first, and last
+    found = record_deletion.curves(OnePatch(), images, maps, points=3)
+    sure, even = torch.sigmoid(torch.tensor(6.0)).item(), 0.5
+    torch.testing.assert_close(found["deletion"], torch.tensor([[sure, even, even, even], [sure, sure, sure, even]]))
+    torch.testing.assert_close(found["insertion"], torch.tensor([[even, sure, sure, sure], [even, even, even, sure]]))
+    areas = record_deletion._area(found["deletion"])
+    torch.testing.assert_close(areas, torch.tensor([(sure + 5 * even) / 6, (5 * sure + even) / 6]))
+
+
+def test_an_interval_is_as_wide_as_the_error_of_the_mean():
+    values = torch.randn(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mean, low, high = record_deletion.interval(values, torch.Generator().manual_seed(1))
+    assert mean == pytest.approx(values.mean().item())
+    assert high - low == pytest.approx(2 * 1.96 * values.std().item() / 20, rel=0.1)
+
+
+def test_every_order_is_recorded(tmp_path, capsys):
+    unpack(SMALL_SETS["cifar10"], tmp_path / "cifar-10-batches-bin")
+    file = tmp_path / "deletion.json"
+    record_deletion.main([str(file), "--data-dir", str(tmp_path), "--images", "3", "--points", "2"])
+    document = json.loads(file.read_text())
+    assert len(capsys.readouterr().out.splitlines()) == len(document["orders"]) == 6
+    for modes in document["orders"].values():
+        deletion, insertion = (modes[mode]["curve"] for mode in record_deletion.MODES)
+        assert deletion[0] == pytest.approx(insertion[-1]) and deletion[-1] == pytest.approx(insertion[0])
+        mean, low, high = modes["deletion"]["area"]
+        assert low <= mean <= high
+    assert document["orders"]["center first"]["deletion"]["more_than_center"] == [0.0, 0.0, 0.0]

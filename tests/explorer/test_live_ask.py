@@ -1,0 +1,313 @@
+"""The figure "Ask it" in a browser, from a file: what it says is what the model says, by mouse, touch and keyboard."""
+
+import base64
+import gzip
+import io
+import re
+import shutil
+import subprocess
+from copy import deepcopy
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitbook._support.images import decode_image
+from vitbook.attention_maps import recorded_attention
+from vitbook.explorer import live
+from vitbook.pretrained import Pretrained, load_pretrained
+
+pytest_plugins = ["browser"]
+FIGURE = ".vitbook-live"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("live") / "ask.html"
+    live.ask().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained() -> Pretrained:
+    return load_pretrained("vitbook:cifar10")
+
+
+class Figure:
+    """The started figure, and what torch says in its place."""
+
+    def __init__(self, browser, page, address=""):
+        self.browser, self.page = browser, browser.page
+        browser.errors.clear()
+        self.page.goto(page.as_uri() + address)
+        if not address:
+            self.page.locator(".live-start").click()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the model has answered."""
+        self.page.locator(".figure[aria-busy=false]").wait_for()
+
+    def says(self) -> str:
+        self.settle()
+        return self.page.locator(".sentence").inner_text().replace("\u00a0", " ")
+
+    def shares(self, column: str) -> torch.Tensor:
+        """The probabilities that a column shows, as shares."""
+        self.settle()
+        texts = self.page.locator(f"[data-column={column}] .bars b").all_inner_texts()
+        return torch.tensor([float(text.partition("\u00a0")[0]) / 100 for text in texts])
+
+    def heads(self, column: str) -> list[str]:
+        self.settle()
+        return self.page.evaluate(
+            """(column) => [...document.querySelector(".vitbook-live").shadowRoot.firstElementChild.shadowRoot
+                .querySelectorAll(`[data-column=${column}] .heads button`)].map((button) => button.ariaLabel)""",
+            column,
+        )
+
+    def switch(self, name: str, **option) -> None:
+        """Change something, and let the figure show at once what it does."""
+        control = self.page.locator(f"[name={name}]")
+        control.select_option(**option) if option else control.click()
+        self.page.locator("[name=show]").click()
+
+
+def photograph(name: str = "bird_kingfisher"):
+    src = next(one["src"] for one in live.album() if one["name"] == name)
+    return decode_image(base64.b64decode(src.partition(",")[2]), name)
+
+
+@torch.no_grad()
+def asked(trained: Pretrained, image=None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probabilities (K,) and attention weights (L, h, T, T)."""
+    with recorded_attention(trained.model) as weights:
+        shares = trained.model(trained.preprocessing(image or photograph()))[0].softmax(dim=-1)
+    return shares, torch.stack(weights)[:, 0]
+
+
+@pytest.fixture
+def figure(browser, page):
+    browser.screen()
+    figure = Figure(browser, page)
+    yield figure
+    assert browser.errors == []
+
+
+def close(got: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(got, expected, atol=6e-4, rtol=0)  # shown in tenths of a per cent
+
+
+def place(trained: Pretrained, token: int) -> str:
+    """A token as the figure names it."""
+    columns = trained.model.embedding.grid[1]
+    return f"row {(token - 1) // columns}, column {(token - 1) % columns}" if token else "the class token"
+
+
+def without_heads(trained: Pretrained, *heads: tuple[int, int]) -> Pretrained:
+    """The model without some heads, each (block, head): their columns of W_O are zero."""
+    model = deepcopy(trained.model)
+    width = model.config.dim // model.config.num_heads
+    for block, head in heads:
+        model.encoder.blocks[block].attn.proj.weight.data[:, head * width : (head + 1) * width] = 0
+    return replace(trained, model=model)
+
+
+def test_untouched_it_says_what_torch_says_for_every_class_and_head(figure, trained):
+    shares, weights = asked(trained)
+    close(figure.shares("untouched"), shares)
+    close(figure.shares("changed"), shares)
+    k = shares.argmax()
+    assert figure.says() == f"Untouched, the model says {trained.class_names[k]} ({100 * shares[k]:.1f} %)."
+    for label, row in zip(figure.heads("untouched"), weights[:, :, 0].flatten(0, 1), strict=True):
+        largest = place(trained, row.argmax().item())
+        assert label.partition(": ")[2] == f"most on {largest}, {100 * row.max():.1f}\u00a0%"
+
+
+def test_it_asks_for_a_prediction_before_it_shows_what_a_change_does(figure, trained):
+    page, bird = figure.page, trained.class_names[asked(trained)[0].argmax()]
+    page.locator("[name=shuffle]").select_option("after")
+    page.locator("[name=stays]").wait_for()
+    assert page.locator("[data-column=changed] .bars").is_hidden() and figure.says() == ""
+    page.locator("[name=stays]").click()
+    assert figure.says().startswith(f"As you said. The answer stays {bird}: ")
+    moved = float(re.search(r"moves by ([\d.e+-]+)\.$", figure.says())[1])
+    assert moved < 1e-4, "attention has no order"
+    close(figure.shares("changed"), asked(trained)[0])
+    for _ in range(3):
+        page.locator("[name=shuffle]").select_option("pixels")
+        page.locator("[name=again]").click()
+        page.locator("[name=stays]").click()
+        after = trained.class_names[figure.shares("changed").argmax()]
+        if after == bird:
+            assert figure.says().startswith(f"As you said. The answer stays {bird}: ")
+        else:
+            assert figure.says().startswith(f"Not as you said. The answer changes from {bird} ")
+    page.locator("[name=reset]").click()
+    assert figure.says().startswith("Untouched, ")
+
+
+def test_heads_are_removed_and_put_back(figure, trained):
+    config = trained.model.config
+    number = 2 * config.num_heads + 1
+    figure.page.locator("[data-column=untouched] .heads button").nth(number).click()
+    figure.page.locator("[name=remove]").click()
+    figure.page.locator("[name=show]").click()
+    assert figure.heads("changed")[number].startswith("Block 2, head 1, removed")
+    without = asked(without_heads(trained, (2, 1)))[0]
+    close(figure.shares("changed"), without)
+    figure.page.locator("[name=remove]").click()
+    close(figure.shares("changed"), asked(trained)[0])
+    figure.switch("block", value="0")
+    close(figure.shares("changed"), asked(without_heads(trained, *((0, head) for head in range(config.num_heads))))[0])
+    figure.page.locator("[name=reset]").click()
+    figure.settle()
+    figure.page.locator("[name=each]").click()
+    figure.page.locator(".drop").last.wait_for()
+    drops = [float(text.replace("−", "-")) for text in figure.page.locator(".drop").all_inner_texts()]
+    before = asked(trained)[0]
+    assert len(drops) == config.depth * config.num_heads
+    assert drops[number] == pytest.approx(100 * (without - before)[before.argmax()].item(), abs=0.06)
+
+
+def test_a_patch_is_asked_and_covered_by_keyboard_alone(figure, trained):
+    page, press, config = figure.page, figure.browser.press, trained.model.config
+    columns, last = trained.model.embedding.grid[1], config.depth - 1
+    page.locator("[data-patch='0']").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Enter"):
+        press(key)
+    patch = 2 * columns + 1
+    row = asked(trained)[1][last, 0, 1 + patch]
+    assert page.locator(".caption").inner_text() == (
+        f"Untouched, block {last}, head 0: what row 2, column 1 attends to. "
+        f"Most: {place(trained, row.argmax().item())}, {100 * row.max():.1f}\u00a0%."
+    )
+    page.locator("[name=mode][value=cover]").focus()
+    press("Space")
+    page.locator(f"[data-patch='{patch}']").focus()
+    press("Enter")
+    page.locator("[name=show]").wait_for()
+    page.locator("[name=show]").focus()
+    press("Enter")
+    size = config.patch_size
+    image = trained.preprocessing(photograph())
+    image[:, :, 2 * size : 3 * size, size : 2 * size] = 0
+    with torch.no_grad():
+        close(figure.shares("changed"), trained.model(image)[0].softmax(dim=-1))
+
+
+def test_head_and_lens_are_opened_in_numbers(figure, trained):
+    figure.page.locator(".steps summary").click()
+    figure.page.locator(".lens summary").click()
+    cells = figure.page.locator(".steps tbody tr").first.locator("td").all_inner_texts()
+    last, captured = trained.model.encoder.blocks[-1].attn, {}
+    hook = last.register_forward_pre_hook(lambda module, arguments: captured.update(x=arguments[0]))
+    with torch.no_grad():
+        trained.model(trained.preprocessing(photograph()))
+        hook.remove()
+        q, k, _ = last.project(captured["x"])
+    shares, weights = asked(trained)
+    key = weights[-1, 0, 0].argmax()
+    dot = (q[0, 0, 0] @ k[0, 0, key]).item()
+    assert [float(cell.partition("\u00a0")[0]) for cell in cells] == [
+        pytest.approx(dot, abs=0.006),
+        pytest.approx(dot / q.shape[-1] ** 0.5, abs=0.006),
+        pytest.approx(100 * weights[-1, 0, 0, key].item(), abs=0.06),
+    ]
+    said = figure.page.locator(".lens tbody tr").last.locator("td").first.inner_text()
+    assert said == f"{trained.class_names[shares.argmax()]}, {100 * shares.max():.1f}\u00a0%"
+
+
+def test_the_readers_own_file_is_answered_as_in_python(figure, trained, tmp_path):
+    image = photograph("cat_kitten").resize((301, 222)).rotate(90, expand=True)
+    image.save(tmp_path / "mine.png")
+    figure.page.locator("[name=file]").set_input_files(tmp_path / "mine.png")
+    figure.page.wait_for_function("() => location.hash.includes('photo=own')")
+    close(figure.shares("untouched"), asked(trained, image)[0])
+    (tmp_path / "letter.png").write_text("Dear reader")
+    figure.page.locator("[name=file]").set_input_files(tmp_path / "letter.png")
+    notice = figure.page.locator(".notice:not(:empty)")
+    notice.wait_for()
+    assert notice.inner_text() == "letter.png is not an image that this browser can read."
+    close(figure.shares("untouched"), asked(trained, image)[0])
+    file = io.BytesIO()
+    image.convert("CMYK").save(file, "JPEG")
+    (tmp_path / "print.jpg").write_bytes(file.getvalue())
+    figure.page.locator("[name=file]").set_input_files(tmp_path / "print.jpg")
+    figure.page.locator(".notice", has_text="CMYK").wait_for()
+
+
+def test_the_address_holds_what_is_shown(browser, page, trained):
+    browser.screen()
+    figure = Figure(browser, page, "#ask:photo=horse_nokota&open=changed.3.2&removed=0.0,0.1&query=20")
+    close(figure.shares("untouched"), asked(trained, photograph("horse_nokota"))[0])
+    assert [label[:24] for label in figure.heads("changed")[:2]] == [
+        "Block 0, head 0, removed",
+        "Block 0, head 1, removed",
+    ]
+    says = f"Changed, block 3, head 2: what {place(trained, 20)} attends to."
+    assert figure.page.locator(".caption").inner_text().startswith(says)
+    assert "removed=0.0,0.1" in figure.page.evaluate("location.hash")
+    nonsense = "#ask:photo=../x&open=changed.99.9&removed=77.7,x&query=-1&covered=999,a&seed=NaN&shuffle=all"
+    close(Figure(browser, page, "?again" + nonsense).shares("untouched"), asked(trained)[0])
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_phone_shows_all_of_it_and_answers_a_finger(browser, page, trained, width):
+    browser.screen(width, 740, phone=True)
+    figure = Figure(browser, page)
+    assert figure.page.evaluate("document.documentElement.scrollWidth") <= width
+    box = figure.page.locator("[data-column=untouched] .heads button").first.bounding_box()
+    assert min(box["width"], box["height"]) >= 24
+    figure.page.locator("[data-patch='17']").tap()
+    assert f"what {place(trained, 18)} attends to" in figure.page.locator(".caption").inner_text()
+    browser.screen()
+
+
+def test_without_scripts_there_is_a_still_with_words(browser, page):
+    browser.scripts(run=False)
+    browser.page.goto(page.as_uri())
+    assert browser.page.locator(f"{FIGURE} img").is_visible()
+    assert "The model says " in browser.page.locator(FIGURE).inner_text()
+    assert browser.page.locator(".live-start").is_hidden()
+    browser.scripts(run=True)
+
+
+def test_a_browser_without_webassembly_answers_too(browser, page, trained):
+    browser.screen()
+    browser.before_each_page(
+        "const make = Blob; Blob = function (parts, options) { return new make("
+        " options?.type === 'text/javascript' ? ['WebAssembly.validate = () => false;', ...parts] : parts, options); };"
+    )
+    figure = Figure(browser, page)
+    assert "without WebAssembly" in figure.page.locator(".speed").inner_text()
+    close(figure.shares("untouched"), asked(trained)[0])
+
+
+def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
+    figure = live.ask()
+    assert len(figure._repr_html_()) < 40_000
+    scripts = live.site_files()
+    code = "".join(script for name, script in scripts.items() if Path(name).stem in ("live", *live.NEEDS))
+    assert len(gzip.compress(code.encode())) < 70_000
+    scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}
+    for script in [figure.still, *scripts.values()]:
+        assert not re.search(r"https?:|//\w+\.\w|@import|<link|\bfetch\(|\bimport\(|Math\.random|Date", script)
+
+
+@pytest.mark.slow
+def test_the_webassembly_is_what_its_source_compiles_to(tmp_path):
+    """With AssemblyScript from npm, which nothing else needs."""
+    if not shutil.which("npm"):
+        pytest.skip("no npm")
+    folder = resources.files("vitbook.explorer").joinpath("scripts")
+    npm = subprocess.run(["npm", "install", "--prefix", tmp_path, live.COMPILER], capture_output=True, text=True)
+    if npm.returncode:
+        pytest.skip(f"npm gave no compiler: {npm.stderr[-200:]}")
+    made = tmp_path / "kernels.wasm"
+    asc = tmp_path / "node_modules" / ".bin" / "asc"
+    subprocess.run([asc, str(folder / "kernels.ts"), "-o", made, *live.COMPILE], check=True)
+    assert made.read_bytes() == (folder / "kernels.wasm").read_bytes()

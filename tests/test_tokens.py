@@ -1,0 +1,84 @@
+"""Any number of tokens: packed equals alone, unmerged equals the model, windows equal masked attention."""
+
+import properties as check
+import pytest
+import torch
+from properties import backbone
+from torch.testing import assert_close
+
+from vitbook import tokens
+from vitbook.tokens import embed_any_size, encode_merging, merging_logits, pack, packed_features, unpack
+
+
+def images_of_several_sizes() -> list[torch.Tensor]:
+    return [torch.randn(3, height, width, dtype=torch.float64) for height, width in ((8, 12), (4, 4), (12, 8), (8, 8))]
+
+
+@pytest.mark.parametrize("changes", [{}, {"pool": "mean"}, {"pool": "mean", "class_token": False}])
+@torch.no_grad()
+def test_packed_images_have_the_features_that_they_have_alone(changes):
+    model, images = backbone(**changes), images_of_several_sizes()
+    together = packed_features(model, images, length=16)
+    assert_close(together, torch.cat([packed_features(model, [image], length=11) for image in images]))
+    assert_close(together[:1], model.features(images[0][None]))  # of the size that the model was made for
+    resized = backbone(**changes)
+    resized.load_state_dict(model.state_dict())
+    resized.resize((12, 8))
+    assert_close(together[2:3], resized.features(images[2][None]))
+
+
+def test_packing_fills_the_first_row_with_room_and_unpacking_undoes_it():
+    sequences = [torch.randn(length, 4) for length in (5, 4, 2, 3, 1)]
+    packed, owner = pack(sequences, length=7)
+    assert owner.tolist() == [[0, 0, 0, 0, 0, 2, 2], [1, 1, 1, 1, 3, 3, 3], [4, -1, -1, -1, -1, -1, -1]]
+    assert not packed[owner < 0].any()
+    for sequence, unpacked in zip(sequences, unpack(packed, owner), strict=True):
+        assert_close(unpacked, sequence, rtol=0, atol=0)
+
+
+def test_a_sequence_longer_than_a_row_is_refused():
+    with pytest.raises(ValueError, match="a row has 4 tokens, and sequence 1 has 5"):
+        pack([torch.zeros(3, 2), torch.zeros(5, 2)], length=4)
+
+
+def test_gradients_reach_what_was_packed():
+    sequences = [torch.randn(length, 4, requires_grad=True) for length in (2, 3)]
+    pack(sequences, length=4)[0].square().sum().backward()
+    for sequence in sequences:
+        assert_close(sequence.grad, 2 * sequence.detach())
+
+
+@torch.no_grad()
+def test_merging_nothing_is_the_model_and_merging_goes_down_to_the_class_token():
+    model, images = backbone(), check.images().double()
+    assert_close(merging_logits(model, images, r=0), model(images))
+    z, groups = encode_merging(model.encoder, model.embedding(images), r=9)
+    tokens_left = 7
+    for _ in model.encoder.blocks:
+        tokens_left -= (tokens_left - 1) // 2
+    assert z.shape[1] == tokens_left
+    assert_close(groups.sum(dim=1), torch.ones(2, 7, dtype=torch.float64))
+    assert groups[:, 0].sum(dim=-1).tolist() == [1, 1]  # the class token is alone
+
+
+@torch.no_grad()
+def test_the_most_similar_pair_merges():
+    z = torch.tensor([[[9.0, 9], [1, 0], [0, 1], [0.9, 0.1], [-1, 0], [0, -1], [-1, -1]]])  # A: 0 2 4 6, B: 1 3 5
+    merged, groups = tokens.merge_tokens(z, z, torch.eye(7)[None], r=1)
+    assert_close(groups[0, 5], torch.tensor([0.0, 0, 0, 0, 0, 1, 1]))  # 6 joins 5, at a cosine of 0.71
+    assert_close(merged[0], torch.tensor([[9.0, 9], [0, 1], [-1, 0], [1, 0], [0.9, 0.1], [-0.5, -1]]))
+
+
+@pytest.mark.parametrize(("r", "changes"), [(-1, {}), (2, {"pool": "mean"})])
+def test_merging_refuses_what_it_cannot_do(r, changes):
+    with pytest.raises(ValueError, match="expected r of 0 or more and pool 'class', got r = "):
+        merging_logits(backbone(**changes), check.images().double(), r)
+
+
+def test_windows_have_to_fill_the_grid():
+    with pytest.raises(ValueError, match="4×6 is not divisible by patch size 4"):
+        tokens.window_attention(None, torch.zeros(1, 24, 12), (4, 6), 4)
+
+
+def test_an_image_of_another_size_has_a_token_for_each_patch():
+    assert embed_any_size(backbone(), torch.zeros(3, 12, 16, dtype=torch.float64)).shape == (1 + 3 * 4, 12)

@@ -1,0 +1,288 @@
+"""The book's model in the reader's browser: scripts that compute what `vitbook` computes, without server or network.
+
+In the folder `scripts`, a figure has its own script, HTML and a thread that computes:
+
+ask      a model's answer, and interference with it      worker.js      the thread of `ask`
+train    a model that learns the digits                  learner.js     the thread of `train`
+query    a query among four keys                         live.js        starts a figure when a reader wants it
+
+forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
+gradient.js   the same backwards, and AdamW              weights.js     safetensors → model
+matrix.js     matrices in one piece of memory            thread.js      messages in, answers out
+kernels.ts    the products, for WebAssembly (kernels.wasm); kernels.js has them for browsers without its SIMD
+
+They are classic scripts, and what they need is in scripts too, as base64: a page in a folder may load nothing else.
+"""
+
+import base64
+import io
+import json
+from dataclasses import asdict, dataclass, field
+from html import escape
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import torch
+from PIL import Image
+from safetensors.torch import save
+
+from vitbook._support.files import write_whole
+from vitbook._support.images import decode_image
+from vitbook.attention_maps import recorded_attention
+from vitbook.data import Split, album_credits, digits
+from vitbook.drawings.palette import COLORS, variables
+from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.vit import CONFIGS, create_vit
+
+COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
+COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
+COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importMemory", "--enable", "simd")
+FIRST = "bird_kingfisher"  # of the album
+THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
+NEEDS = {"ask": ("model-{model}", "album"), "train": ("digits",), "query": ()}  # parts that a figure loads
+INVITATIONS = {"ask": "Ask the model yourself", "train": "Train it yourself", "query": "Move the query"}
+SIDE = 240  # of the still, in pixels
+
+
+@dataclass(frozen=True)
+class LiveFigure:
+    """A figure that computes in the reader's browser. In a notebook it is a still; `save` writes it as a page."""
+
+    still: str = field(repr=False)  # HTML: what is there without scripts
+    about: str
+    parts: dict[str, str] = field(repr=False)  # name → the script that hands it over
+
+    def _repr_html_(self) -> str:
+        return self.still
+
+    def save(self, path: str | Path) -> None:
+        """Write it as a page of its own that any browser opens, from a folder too: whole, or not at all."""
+        colors = f":root{{{variables('light')}}}@media(prefers-color-scheme:dark){{:root{{{variables('dark')}}}}}"
+        scripts = "\n".join(f"<script>{script}</script>" for script in (source("live.js"), *self.parts.values()))
+        page = (
+            '<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            '<meta name="color-scheme" content="light dark">\n'
+            f"<title>{escape(self.about)}</title>\n<style>{colors}"
+            "body{max-width:60rem;margin:0 auto;padding:.5rem;font-family:system-ui,sans-serif;"
+            "background:var(--vit-paper);color:var(--vit-ink)}</style>\n"
+            f"<h1>{escape(self.about)}</h1>\n{self.still}\n{scripts}\n</html>\n"
+        )
+        write_whole(Path(path), page.encode())
+
+
+def ask(model: str | Pretrained = "vitbook:cifar10") -> LiveFigure:
+    """A model that answers in the page, on photographs of the album or the reader's own, and can be interfered with.
+
+    model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
+        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number.
+
+    Raises ValueError as `packed_model`.
+    """
+    name = model.removeprefix("vitbook:") if isinstance(model, str) else "model"
+    trained = load_pretrained(model) if isinstance(model, str) else model
+    parts = {
+        "ask": bundle("ask"),
+        "album": delivered("album", album()),
+        f"model-{name}": delivered(f"model-{name}", packed_model(trained)),
+    }
+    config = trained.model.config
+    about = f"Ask the model: {config.depth} blocks of {config.num_heads} heads"
+    return LiveFigure(_ask_still(trained, name), about, parts)
+
+
+def train() -> LiveFigure:
+    """A small Vision Transformer that learns the digits in the page, and reads one that the reader draws."""
+    parts = {"train": bundle("train"), "digits": delivered("digits", packed_digits())}
+    return LiveFigure(_train_still(), "Train a Vision Transformer", parts)
+
+
+def _train_still() -> str:
+    """Some of the digits that are learned, in HTML."""
+    data = digits()
+    few = data.test.images[:20, 0].reshape(2, 10, 8, 8)
+    picture = Image.fromarray(few.permute(0, 2, 1, 3).reshape(16, 80).numpy()).resize(
+        (640, 128), Image.Resampling.NEAREST
+    )
+    says = (
+        f"{len(data.train):,} digits to learn from and {len(data.test)} to be judged by: a Vision Transformer of "
+        f"{sum(p.numel() for p in create_vit('vit_digits').parameters()):,} parameters can learn them in your browser."
+    )
+    alt = "Two rows of ten coarse gray images of handwritten digits, white on black."
+    return host("train", "digits", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
+
+
+def query() -> LiveFigure:
+    """A query to be dragged among four keys in the plane: scores, weights and the blended answer follow."""
+    arrows = "".join(
+        f'<line x1="0" y1="0" x2="{x}" y2="{y}" stroke="var(--vit-{kind}, {COLORS[kind].light})" stroke-width="3"/>'
+        for kind, x, y in [("key", 36, 0), ("key", 0, -36), ("key", -36, 0), ("key", 0, 36), ("query", 72, -36)]
+    )
+    still = (
+        '<p><svg viewBox="-80 -45 160 90" width="320" height="180" role="img" aria-label="Four short arrows, the keys, '
+        f'point right, up, left and down; a longer one, the query, points to the right and a little up.">{arrows}</svg>'
+        "</p>\n<p>Four keys stand in the plane, with the values 0, 10, 20 and 30. A query among them gives each a "
+        "weight, and the answer is the blend.</p>"
+    )
+    return LiveFigure(host("query", "", still), "A query among four keys", {"query": bundle("query")})
+
+
+def _picture(picture: Image.Image, alt: str, kind: str) -> str:
+    """An image within HTML."""
+    file = io.BytesIO()
+    picture.save(file, kind, quality=80)
+    address = f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
+    return f'<img src="{address}" alt="{escape(alt)}" {size}>'
+
+
+def _ask_still(trained: Pretrained, name: str) -> str:
+    """The first photograph and what each head's first token attends to in it, and what the model says, in HTML."""
+    model = trained.model
+    entry = album()[0]
+    photograph = decode_image(base64.b64decode(entry["src"].partition(",")[2]), entry["name"])
+    inputs = trained.preprocessing(photograph).to(next(model.parameters()))
+    with torch.no_grad(), recorded_attention(model) as weights:
+        shares = model(inputs)[0].softmax(dim=-1)
+    share, k = shares.max(dim=-1)
+    says = f"{trained.class_names[k] if trained.class_names else f'class {k}'} ({100 * share:.1f}\u00a0%)"
+    depth, heads, (rows, columns) = len(weights), weights[0].shape[1], model.embedding.grid
+    prefix = len(model.embedding.prefix_tokens)
+    tile = SIDE // max(depth, heads) - 2
+    picture = Image.new("RGB", (SIDE + 8 + heads * (tile + 2), max(SIDE, depth * (tile + 2))), "white")
+    picture.paste(photograph.resize((SIDE, SIDE)), (0, 0))
+    small = photograph.resize((tile, tile))
+    for block, of_heads in enumerate(weights):
+        for head, row in enumerate(of_heads[0, :, 0, prefix:].reshape(heads, rows, columns)):
+            clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize((tile, tile), 0)
+            place = (SIDE + 8 + head * (tile + 2), block * (tile + 2))
+            picture.paste(small, place, clear)
+    query = "the class token" if prefix else "the first patch"
+    alt = f"Left a photograph, {entry['title']}; right {depth} rows of {heads} small copies, clear where a head looks."
+    return host(
+        "ask",
+        name,
+        f"<p>{_picture(picture, alt, 'JPEG')}</p>\n"
+        f"<p>The model says {escape(says)}. Each small copy is one head, a row of them one block: what {query} "
+        f"attends to is clear. {escape(entry['credit'])}</p>",
+    )
+
+
+def host(figure: str, model: str, still: str) -> str:
+    """What stands in a page: a still in HTML, and a button that live.js, where it is there, makes work."""
+    return (
+        f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
+        '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
+        f"{INVITATIONS[figure]}</button></p>\n</div>"
+    )
+
+
+def bundle(figure: str) -> str:
+    """A figure as a script that hands it over: its own code, its HTML and CSS, and the source of its thread."""
+    given = dict(html=source(f"{figure}.html"), css=source("live.css"), worker=worker_source(figure))
+    handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given | dict(needs=NEEDS[figure]))} }});"
+    return f"(() => {{\n{source(f'{figure}.js')}\n{handed}\n}})();"
+
+
+def worker_source(figure: str) -> str:
+    """The script of a figure's own thread; "" where it has none."""
+    if figure not in THREADS:
+        return ""
+    module = base64.b64encode(_scripts().joinpath("kernels.wasm").read_bytes()).decode()
+    return f'const KERNELS = "{module}";\n{source(*COMPUTING, *THREADS[figure], "thread.js")}'
+
+
+def _scripts() -> Traversable:
+    """The folder of the scripts."""
+    return resources.files("vitbook.explorer").joinpath("scripts")
+
+
+def source(*names: str) -> str:
+    """Some of the scripts, one after the other."""
+    return "\n".join(_scripts().joinpath(name).read_text(encoding="utf-8") for name in names)
+
+
+def album() -> list[dict]:
+    """The album's photographs as they are in the package, the landing page's first."""
+    folder = resources.files("vitbook").joinpath("assets", "album")
+    photographs = []
+    for credit in sorted(album_credits(), key=lambda credit: not credit["file"].startswith(FIRST)):
+        name, content = Path(credit["file"]).stem, folder.joinpath(credit["file"]).read_bytes()
+        photographs.append(
+            dict(
+                name=name,
+                title=name.replace("_", ": "),
+                credit=f"Photograph: {credit['author']}, {credit['licence']}.",
+                src=f"data:image/jpeg;base64,{base64.b64encode(content).decode()}",
+            )
+        )
+    return photographs
+
+
+def packed_digits() -> dict:
+    """The digits that a reader's browser learns from, and the model that learns them, for learner.js."""
+    data = digits()
+
+    def packed(split: Split) -> dict:
+        parts = dict(images=split.images.flatten(1), labels=split.labels.byte())
+        return {name: base64.b64encode(part.numpy().tobytes()).decode() for name, part in parts.items()}
+
+    return dict(
+        config=asdict(CONFIGS["vit_digits"]),
+        train=packed(data.train),
+        test=packed(data.test),
+        mean=data.mean.tolist(),
+        std=data.std.tolist(),
+    )
+
+
+def site_files() -> dict[str, str]:
+    """Every script of the figures by its file's name, as the site serves them."""
+    weights = resources.files("vitbook").joinpath("assets", "weights")
+    names = sorted(Path(file.name).stem for file in weights.iterdir() if file.name.endswith(".json"))
+    models = {f"model-{name}": packed_model(load_pretrained(f"vitbook:{name}")) for name in names}
+    parts = models | {"album": album(), "digits": packed_digits()}
+    scripts = {figure: bundle(figure) for figure in NEEDS} | {
+        name: delivered(name, part) for name, part in parts.items()
+    }
+    return {f"{name}.js": script for name, script in {"live": source("live.js"), **scripts}.items()}
+
+
+def packed_model(trained: Pretrained) -> dict:
+    """A model and how it wants to see images, for worker.js.
+
+    A tensor is float16 where that loses nothing, else float32.
+
+    Raises ValueError for a model that forward.js does not compute: without classes, or with more before its patches
+    than a class token.
+    """
+    model, preprocessing = trained.model, asdict(trained.preprocessing)
+    if not model.config.num_classes or len(model.embedding.prefix_tokens) != model.config.class_token:
+        raise ValueError(f"model must be a Vision Transformer with one head, got {type(model).__name__} {model.config}")
+    tensors = {name: _small(tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+    tensors["embedding.positions.pos_embed"] = _small(model.embedding.positions().detach())
+    classes = trained.class_names or [f"class {k}" for k in range(model.config.num_classes)]
+    preprocessing.pop("image_size")  # the config has it
+    return dict(
+        config=asdict(model.config),
+        preprocessing=preprocessing,
+        classes=list(classes),
+        tensors=base64.b64encode(save(tensors)).decode(),
+    )
+
+
+def _small(tensor: torch.Tensor) -> torch.Tensor:
+    """In float16 where that loses nothing, else in float32."""
+    tensor = tensor.detach().float().cpu().contiguous()
+    half = tensor.half()
+    return half if torch.equal(half.float(), tensor) else tensor
+
+
+def delivered(name: str, content: object) -> str:
+    """A script that hands a part over to live.js."""
+    return f"vitbookLive.deliver({json.dumps(name)},{_json(content)});"
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")

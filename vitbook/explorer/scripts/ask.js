@@ -1,0 +1,578 @@
+"use strict";
+
+/* The figure "Ask it": a model's answer for a photograph, untouched beside changed, with what every head attends to. */
+
+/**
+ * @typedef {object} State what the address holds
+ * @property {string} photo name of a photograph
+ * @property {string} column "untouched" or "changed": whose head is shown large
+ * @property {number} block
+ * @property {number} head
+ * @property {number} query a token
+ * @property {boolean} withoutPositions
+ * @property {string} shuffle "", "after", "before" or "pixels"
+ * @property {number} seed of the shuffled order
+ * @property {Set<string>} removed heads, as "block.head"
+ * @property {Set<number>} covered patches
+ */
+
+const TOP = 5;
+const SIDE = 256; // of the photograph as it is shown, in pixels
+const MOST_PIXELS = 60e6;
+
+/**
+ * @param {ShadowRoot} root the figure's HTML
+ * @param {(kind: string, question?: object) => Promise<any>} thread the worker
+ * @param {any} model from `packed_model`
+ * @param {{name: string, title: string, credit: string, src: string}[]} album
+ */
+async function ask(root, thread, model, album) {
+  const { config, classes } = model;
+  const { depth, num_heads, patch_size } = config;
+  const [rows, columns] = config.image_size.map((side) => side / patch_size);
+  const prefix = config.class_token ? 1 : 0;
+  const tokens = prefix + rows * columns;
+  const find = (selector) => root.querySelector(selector);
+  const control = (name) => find(`[name="${name}"]`);
+  const { simd } = await thread("load", model);
+
+  const photographs = new Map(); // name → {title, canvas, seen}
+  const answers = { untouched: null, changed: null };
+  let guessed = null; // what the reader has said of the change: "stays", "changes", "show"; null before
+  /** @type {State} */
+  const state = readAddress();
+
+  /* Photographs */
+
+  /** A file's photograph: shown, and given to the model. Raises Error for what is no image or too large. */
+  async function addPhotograph(name, title, blob, credit = "") {
+    const bitmap = await createImageBitmap(blob, { colorSpaceConversion: "none" }).catch(() => {
+      throw new Error(`${title} is not an image that this browser can read.`);
+    });
+    const { width, height } = bitmap;
+    if (width * height > MOST_PIXELS) {
+      throw new Error(`${title} has ${width}×${height} pixels, more than this page takes: scale it down first.`);
+    }
+    const whole = drawn(width, height, (context) => context.drawImage(bitmap, 0, 0));
+    const image = whole.getContext("2d").getImageData(0, 0, width, height);
+    await thread("see", { name, image: { width, height, data: image.data } });
+    const part = model.preprocessing.crop ?? 0; // the share of the shorter side that is seen; 0 for all of it
+    const ratio = columns / rows;
+    const across = part ? Math.min(width, height * ratio) * part : width;
+    const down = part ? across / ratio : height;
+    const canvas = drawn(Math.round(SIDE * Math.min(1, ratio)), Math.round(SIDE / Math.max(1, ratio)), (context, w, h) => {
+      context.imageSmoothingQuality = "high";
+      context.drawImage(whole, (width - across) / 2, (height - down) / 2, across, down, 0, 0, w, h);
+    });
+    photographs.set(name, { title, canvas, credit });
+  }
+
+  /** A canvas on which something is drawn, over white where that is transparent. */
+  function drawn(width, height, draw) {
+    const canvas = Object.assign(document.createElement("canvas"), { width, height });
+    const context = canvas.getContext("2d", { willReadFrequently: true });
+    context.fillStyle = "#fff";
+    context.fillRect(0, 0, width, height);
+    draw(context, width, height);
+    return canvas;
+  }
+
+  async function addFromAlbum(name) {
+    const { title, src, credit } = album.find((one) => one.name === name);
+    const bytes = Uint8Array.from(atob(src.split(",")[1]), (letter) => letter.charCodeAt(0));
+    await addPhotograph(name, title, new Blob([bytes]), credit);
+  }
+
+  async function choosePhotograph(name) {
+    await addFromAlbum(name);
+    find(".notice").textContent = "";
+    await change({ photo: name, covered: new Set() });
+  }
+
+  async function takeFile(file) {
+    try {
+      find(".notice").textContent = "";
+      find(".figure").setAttribute("aria-busy", true);
+      await addPhotograph("own", file.name || "the pasted image", file);
+      for (const choice of root.querySelectorAll("[name=photo]")) {
+        choice.checked = false;
+      }
+      find(".notice").textContent = await remark(file);
+      await change({ photo: "own", covered: new Set() });
+    } catch (error) {
+      find(".notice").textContent = error.message;
+      find(".figure").setAttribute("aria-busy", false);
+    }
+  }
+
+  /** What is special about a file, in a sentence. */
+  async function remark(file) {
+    const bytes = new Uint8Array(await file.slice(0, 1 << 16).arrayBuffer());
+    if (/gif|webp|apng/.test(file.type)) {
+      return "If it moves: the model sees its first frame.";
+    }
+    for (let i = 2; bytes[0] === 0xff && bytes[1] === 0xd8 && i + 9 < bytes.length && bytes[i] === 0xff; ) {
+      if (bytes[i + 1] >= 0xc0 && bytes[i + 1] <= 0xc2) {
+        return bytes[i + 9] === 4 ? "A JPEG for print (CMYK): the browser's red, green and blue can differ from Python's." : "";
+      }
+      i += 2 + 256 * bytes[i + 2] + bytes[i + 3];
+    }
+    return "";
+  }
+
+  /* The order of shuffled patches: the same seed gives the same order. */
+  function order() {
+    const places = Array.from({ length: rows * columns }, (_, i) => i);
+    let random = state.seed * 2654435761;
+    for (let i = places.length - 1; i > 0; i--) {
+      random = (Math.imul(random ^ (random >>> 15), 2246822519) + i) >>> 0;
+      const j = (random >>> 8) % (i + 1);
+      [places[i], places[j]] = [places[j], places[i]];
+    }
+    return places;
+  }
+
+  function changeOf() {
+    const changed = {
+      withoutPositions: state.withoutPositions,
+      removed: [...state.removed],
+      covered: [...state.covered],
+    };
+    return state.shuffle ? { ...changed, [state.shuffle]: order() } : changed;
+  }
+
+  const isChanged = () => state.withoutPositions || state.shuffle || state.removed.size || state.covered.size;
+  const isVeiled = () => isChanged() && control("predict").checked && guessed === null;
+
+  /* Asking */
+
+  let latest = 0;
+
+  /** Take over what has changed, ask the model where that matters, and show all. */
+  async function change(update, interferes = true) {
+    Object.assign(state, update);
+    const own = ++latest;
+    if (interferes) {
+      find(".figure").setAttribute("aria-busy", true);
+      const name = state.photo;
+      const untouched = await thread("ask", { name });
+      const changed = isChanged() ? await thread("ask", { name, change: changeOf() }) : untouched;
+      if (own !== latest) {
+        return; // the reader has gone on
+      }
+      Object.assign(answers, { untouched: understood(untouched), changed: understood(changed) });
+      root.querySelectorAll(".drop").forEach((drop) => drop.remove());
+    }
+    show();
+    writeAddress();
+    find(".figure").setAttribute("aria-busy", false);
+  }
+
+  /** An answer with probabilities. */
+  function understood(answer) {
+    return { ...answer, shares: softmaxOf(answer.logits), lens: answer.lens.map(softmaxOf) };
+  }
+
+  function softmaxOf(logits) {
+    const most = Math.max(...logits);
+    const powers = Array.from(logits, (logit) => Math.exp(logit - most));
+    const total = powers.reduce((sum, power) => sum + power, 0);
+    return powers.map((power) => power / total);
+  }
+
+  const best = (shares) => shares.indexOf(Math.max(...shares));
+  const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
+
+  /** A query's row of weights in one head, as the tokens lie in the image. */
+  function row(column, block, head, query) {
+    const places = placesOf(column);
+    const all = answers[column].attention[block];
+    const first = (head * tokens + places.indexOf(query)) * tokens;
+    const weights = new Array(tokens);
+    places.forEach((token, place) => (weights[token] = all[first + place]));
+    return weights;
+  }
+
+  /** For each place in the model's sequence, the token that the reader sees there: shuffled tokens come from elsewhere. */
+  function placesOf(column) {
+    const moved = column === "changed" && (state.shuffle === "after" || state.shuffle === "before");
+    const patches = moved ? order() : Array.from({ length: rows * columns }, (_, i) => i);
+    return [...(prefix ? [0] : []), ...patches.map((patch) => prefix + patch)];
+  }
+
+  const nameOf = (token) =>
+    token < prefix ? "the class token" : `row ${Math.floor((token - prefix) / columns)}, column ${(token - prefix) % columns}`;
+
+  /* Showing */
+
+  function element(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      made.setAttribute(name, value);
+    }
+    made.append(...children);
+    return made;
+  }
+
+  /** The photograph as this column's model sees it, its patches as clear as they are attended to. */
+  function paint(canvas, column, weights) {
+    const source = photographs.get(state.photo).canvas;
+    const [w, h] = [canvas.width / columns, canvas.height / rows];
+    const [sw, sh] = [source.width / columns, source.height / rows];
+    const context = canvas.getContext("2d");
+    const from = column === "changed" && state.shuffle === "pixels" ? order() : null;
+    const most = Math.max(...weights.slice(prefix));
+    context.fillStyle = getComputedStyle(find(".figure")).backgroundColor;
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    for (let patch = 0; patch < rows * columns; patch++) {
+      const [x, y] = [patch % columns, Math.floor(patch / columns)];
+      const shown = from ? from[patch] : patch;
+      context.globalAlpha = 1;
+      if (column === "changed" && state.covered.has(patch)) {
+        context.fillRect(x * w, y * h, w, h);
+        continue;
+      }
+      context.drawImage(source, (shown % columns) * sw, Math.floor(shown / columns) * sh, sw, sh, x * w, y * h, w, h);
+      context.globalAlpha = 0.88 * (1 - weights[prefix + patch] / most);
+      context.fillRect(x * w, y * h, w, h);
+    }
+  }
+
+  const cells = [];
+  const thumbnails = { untouched: [], changed: [] };
+
+  function build() {
+    const ratio = `${columns} / ${rows}`;
+    find(".figure").style.cssText = `--columns: ${columns}; --ratio: ${ratio}; --heads: ${num_heads}`;
+    find(".photograph").width = photographs.get(state.photo).canvas.width;
+    find(".photograph").height = photographs.get(state.photo).canvas.height;
+    for (let i = 0; i < rows; i++) {
+      const line = element("div", { role: "row" });
+      for (let j = 0; j < columns; j++) {
+        const cell = element("div", { role: "gridcell", tabindex: -1, "data-patch": i * columns + j });
+        cells.push(cell);
+        line.append(cell);
+      }
+      find(".board").append(line);
+    }
+    for (const column of ["untouched", "changed"]) {
+      for (let block = 0; block < depth; block++) {
+        for (let head = 0; head < num_heads; head++) {
+          const canvas = element("canvas", { width: 12 * columns, height: 12 * rows });
+          const button = element("button", { type: "button" }, canvas);
+          button.addEventListener("click", () => change({ column, block, head }, false));
+          button.addEventListener("keydown", (event) => {
+            if (event.key === "Delete" || event.key === "Backspace") {
+              toggleHead(block, head);
+            }
+          });
+          thumbnails[column].push(button);
+          find(`[data-column=${column}] .heads`).append(button);
+        }
+      }
+    }
+    control("block").append(
+      element("option", { value: "" }, "none"),
+      ...Array.from({ length: depth }, (_, block) => element("option", { value: block }, `all of block ${block}`)),
+      element("option", { value: "some", disabled: "" }, "some"),
+    );
+    control("class").hidden = !prefix;
+    find(".strip").append(
+      ...album.map(({ name, title, src }) => {
+        const choice = element("input", { type: "radio", name: "photo", value: name, "aria-label": title });
+        choice.addEventListener("change", () => choosePhotograph(name));
+        return element("label", { title }, choice, element("img", { src, alt: "" }));
+      }),
+    );
+    for (const choice of root.querySelectorAll("[name=photo]")) {
+      choice.checked = choice.value === state.photo;
+      choice.toggleAttribute("data-first", choice.checked);
+    }
+  }
+
+  function show() {
+    const veiled = isVeiled();
+    const column = veiled ? "untouched" : state.column;
+    const weights = row(column, state.block, state.head, state.query);
+    paint(find(".photograph"), column, weights);
+    cells.forEach((cell, patch) => {
+      const covered = state.covered.has(patch);
+      cell.classList.toggle("covered", covered);
+      cell.setAttribute("aria-selected", prefix + patch === state.query);
+      cell.setAttribute("aria-label", `${nameOf(prefix + patch)}: ${covered ? "covered" : percent(weights[prefix + patch])}`);
+      cell.tabIndex = patch === Math.max(0, state.query - prefix) ? 0 : -1;
+    });
+    const largest = weights.indexOf(Math.max(...weights));
+    find(".caption").textContent =
+      `${column === "changed" ? "Changed" : "Untouched"}, block ${state.block}, head ${state.head}: what ${nameOf(state.query)} ` +
+      `attends to. Most: ${nameOf(largest)}, ${percent(weights[largest])}.`;
+    control("class").setAttribute("aria-pressed", prefix > 0 && state.query === 0);
+    const removed = state.removed.has(`${state.block}.${state.head}`);
+    control("remove").textContent = removed ? "Put this head back" : "Remove this head";
+    control("again").disabled = !state.shuffle;
+    control("reset").disabled = !isChanged();
+    control("positions").checked = state.withoutPositions;
+    control("shuffle").value = state.shuffle;
+    control("block").value = blockOut();
+    find(".predict").hidden = !veiled;
+    find("[data-column=changed]").classList.toggle("veiled", veiled);
+    for (const name of ["untouched", "changed"]) {
+      showColumn(name);
+    }
+    find(".sentence").textContent = veiled ? "" : sentence();
+    showLens(veiled);
+    showSteps(column, weights);
+    find(".speed").textContent =
+      `${photographs.get(state.photo).credit} One answer took ${Math.round(answers.untouched.milliseconds)} ms in this browser` +
+      `${simd ? "" : ", without WebAssembly's SIMD"}; nothing was sent anywhere.`;
+  }
+
+  function blockOut() {
+    const out = [...state.removed];
+    const blocks = new Set(out.map((name) => name.split(".")[0]));
+    return !out.length ? "" : blocks.size === 1 && out.length === num_heads ? [...blocks][0] : "some";
+  }
+
+  function showColumn(column) {
+    const { shares } = answers[column];
+    const ranked = classes.map((_, k) => k).sort((a, b) => shares[b] - shares[a]);
+    const shown = classes.length > 10 ? ranked.slice(0, 8) : classes.map((_, k) => k);
+    find(`[data-column=${column}] .bars`).replaceChildren(
+      ...shown.map((k) => {
+        const bar = element("i", { style: `--share: ${shares[k]}` });
+        return element("li", { class: k === ranked[0] ? "first" : "" }, element("span", {}, classes[k]), bar, element("b", {}, percent(shares[k])));
+      }),
+    );
+    thumbnails[column].forEach((button, i) => {
+      const [block, head] = [Math.floor(i / num_heads), i % num_heads];
+      const weights = row(column, block, head, state.query);
+      const largest = weights.indexOf(Math.max(...weights));
+      const removed = column === "changed" && state.removed.has(`${block}.${head}`);
+      paint(button.firstChild, column, weights);
+      button.classList.toggle("removed", removed);
+      button.setAttribute("aria-pressed", column === state.column && block === state.block && head === state.head);
+      button.setAttribute(
+        "aria-label",
+        `Block ${block}, head ${head}${removed ? ", removed" : ""}: most on ${nameOf(largest)}, ${percent(weights[largest])}`,
+      );
+    });
+  }
+
+  /** What the change has done, in words. */
+  function sentence() {
+    const { untouched, changed } = answers;
+    const [before, after] = [best(untouched.shares), best(changed.shares)];
+    const says = `Untouched, the model says ${classes[before]} (${percent(untouched.shares[before])}).`;
+    if (!isChanged()) {
+      return says;
+    }
+    const most = Math.max(...changed.logits.map((logit, k) => Math.abs(logit - untouched.logits[k])));
+    const moved = `the logit that moves most moves by ${most < 1e-4 ? most.toExponential(0) : most.toFixed(2)}`;
+    const verdict =
+      before === after
+        ? `The answer stays ${classes[after]}: ${percent(untouched.shares[before])} before, ${percent(changed.shares[after])} now; ${moved}.`
+        : `The answer changes from ${classes[before]} (${percent(untouched.shares[before])}) to ${classes[after]} (${percent(changed.shares[after])}); ${moved}.`;
+    const right = guessed === (before === after ? "stays" : "changes");
+    const judged = guessed === "stays" || guessed === "changes" ? (right ? "As you said. " : "Not as you said. ") : "";
+    return judged + verdict;
+  }
+
+  function showLens(veiled) {
+    const said = (shares) => `${classes[best(shares)]}, ${percent(Math.max(...shares))}`;
+    find(".lens tbody").replaceChildren(
+      ...answers.untouched.lens.map((shares, i) =>
+        element(
+          "tr",
+          {},
+          element("th", { scope: "row" }, i ? `block ${i - 1}` : "the embedding"),
+          element("td", {}, said(shares)),
+          element("td", {}, veiled ? "" : said(answers.changed.lens[i])),
+        ),
+      ),
+    );
+  }
+
+  /** q·k, divided, and the softmax, for the largest weights. */
+  function showSteps(column, weights) {
+    const width = config.dim / num_heads;
+    const places = placesOf(column);
+    const qkv = answers[column].qkv[state.block];
+    const vector = (token, part) => {
+      const first = places.indexOf(token) * 3 * config.dim + part * config.dim + state.head * width;
+      return qkv.subarray(first, first + width);
+    };
+    const q = vector(state.query, 0);
+    const dot = (token) => vector(token, 1).reduce((sum, k, i) => sum + k * q[i], 0);
+    const ranked = weights.map((_, token) => token).sort((a, b) => weights[b] - weights[a]);
+    const lines = ranked.slice(0, TOP).map((token) => {
+      const product = dot(token);
+      return [nameOf(token), product.toFixed(2), (product / Math.sqrt(width)).toFixed(2), percent(weights[token])];
+    });
+    const rest = ranked.slice(TOP).reduce((sum, token) => sum + weights[token], 0);
+    lines.push([`the other ${tokens - TOP}`, "", "", percent(rest)]);
+    find(".steps tbody").replaceChildren(
+      ...lines.map(([name, ...numbers]) =>
+        element("tr", {}, element("th", { scope: "row" }, name), ...numbers.map((number) => element("td", {}, number))),
+      ),
+    );
+  }
+
+  /* What a reader does */
+
+  function interfere(update) {
+    guessed = null;
+    return change({ ...update, column: "changed" });
+  }
+
+  function toggleHead(block, head) {
+    const removed = new Set(state.removed);
+    const name = `${block}.${head}`;
+    removed.delete(name) || removed.add(name);
+    return interfere({ removed });
+  }
+
+  function press(patch) {
+    if (find("[name=mode]:checked").value === "ask") {
+      return change({ query: prefix + patch }, false);
+    }
+    const covered = new Set(state.covered);
+    covered.delete(patch) || covered.add(patch);
+    return interfere({ covered });
+  }
+
+  function listen() {
+    const on = (name, type, act) => control(name).addEventListener(type, act);
+    on("positions", "change", () => interfere({ withoutPositions: control("positions").checked }));
+    on("shuffle", "change", () => interfere({ shuffle: control("shuffle").value }));
+    on("again", "click", () => interfere({ seed: state.seed + 1 }));
+    on("block", "change", () => {
+      const block = control("block").value;
+      interfere({ removed: new Set(block === "" ? [] : Array.from({ length: num_heads }, (_, head) => `${block}.${head}`)) });
+    });
+    on("reset", "click", () =>
+      interfere({ withoutPositions: false, shuffle: "", removed: new Set(), covered: new Set() }),
+    );
+    on("remove", "click", () => toggleHead(state.block, state.head));
+    on("class", "click", () => change({ query: 0 }, false));
+    on("each", "click", eachHead);
+    on("predict", "change", show);
+    for (const guess of ["stays", "changes", "show"]) {
+      on(guess, "click", () => {
+        guessed = guess;
+        show();
+        find(".sentence").tabIndex = -1;
+        find(".sentence").focus({ preventScroll: true }); // its button has gone
+      });
+    }
+    on("file", "change", () => control("file").files[0] && takeFile(control("file").files[0]));
+    const figure = find(".figure");
+    figure.addEventListener("dragover", (event) => event.preventDefault());
+    figure.addEventListener("drop", (event) => {
+      event.preventDefault();
+      const file = event.dataTransfer.files[0];
+      file ? takeFile(file) : (find(".notice").textContent = "Drop an image file.");
+    });
+    document.addEventListener("paste", (event) => {
+      const file = event.clipboardData.files[0];
+      if (file && root.host.getRootNode().activeElement) {
+        takeFile(file);
+      }
+    });
+    const board = find(".board");
+    board.addEventListener("click", (event) => {
+      const cell = event.target.closest("[data-patch]");
+      if (cell) {
+        focusPatch(cells.indexOf(cell));
+        press(cells.indexOf(cell));
+      }
+    });
+    board.addEventListener("keydown", (event) => {
+      const patch = cells.indexOf(root.activeElement);
+      const begin = patch - (patch % columns);
+      const goal = {
+        ArrowLeft: Math.max(begin, patch - 1),
+        ArrowRight: Math.min(begin + columns - 1, patch + 1),
+        ArrowUp: patch >= columns ? patch - columns : patch,
+        ArrowDown: patch + columns < cells.length ? patch + columns : patch,
+        Home: event.ctrlKey ? 0 : begin,
+        End: event.ctrlKey ? cells.length - 1 : begin + columns - 1,
+      }[event.key];
+      if (patch < 0 || event.altKey || event.metaKey) {
+        return;
+      }
+      if (goal !== undefined) {
+        focusPatch(goal);
+      } else if (event.key === "Enter" || event.key === " ") {
+        press(patch);
+      } else {
+        return;
+      }
+      event.preventDefault();
+      event.stopPropagation(); // notebooks have shortcuts of their own
+    });
+    new MutationObserver(show).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+  }
+
+  function focusPatch(patch) {
+    cells.forEach((cell, i) => (cell.tabIndex = i === patch ? 0 : -1));
+    cells[patch].focus({ preventScroll: true });
+  }
+
+  /** What each head's removal costs: the answer's probability without it, on its thumbnail. */
+  async function eachHead() {
+    const all = await thread("withoutEach", { name: state.photo, change: changeOf() });
+    const class_ = best(answers.changed.shares);
+    all.forEach((logits, i) => {
+      const moved = 100 * (softmaxOf(logits)[class_] - answers.changed.shares[class_]);
+      const button = thumbnails.changed[i];
+      button.querySelector(".drop")?.remove();
+      button.append(element("span", { class: "drop" }, `${moved < 0 ? "−" : "+"}${Math.abs(moved).toFixed(1)}`));
+    });
+    find(".caption").textContent = `On each head: by how many points its removal moves the probability of ${classes[class_]}.`;
+  }
+
+  /* State in the address: #ask:photo=bird_duck&open=changed.3.2&removed=0.0,0.1 */
+
+  function readAddress() {
+    const given = new URLSearchParams(location.hash.startsWith("#ask:") ? location.hash.slice(5) : "");
+    const [column, block, head] = (given.get("open") ?? "").split(".");
+    const within = (text, count, otherwise) => (Number(text) >= 0 && Number(text) < count && text ? Math.floor(text) : otherwise);
+    const list = (name) => (given.get(name) ?? "").split(",").filter(Boolean);
+    const shuffle = given.get("shuffle") ?? "";
+    if (location.hash.startsWith("#ask:")) {
+      guessed = "show"; // whoever follows a link is to see what it shows
+    }
+    return {
+      photo: album.some(({ name }) => name === given.get("photo")) ? given.get("photo") : album[0].name,
+      column: column === "changed" ? "changed" : "untouched",
+      block: within(block, depth, depth - 1),
+      head: within(head, num_heads, 0),
+      query: within(given.get("query"), tokens, 0),
+      withoutPositions: given.get("positions") === "off",
+      shuffle: ["after", "before", "pixels"].includes(shuffle) ? shuffle : "",
+      seed: within(given.get("seed"), 1e6, 1),
+      removed: new Set(list("removed").filter((name) => {
+        const [b, h] = name.split(".").map(Number);
+        return b >= 0 && b < depth && h >= 0 && h < num_heads;
+      })),
+      covered: new Set(list("covered").map(Number).filter((patch) => patch >= 0 && patch < rows * columns)),
+    };
+  }
+
+  function writeAddress() {
+    const { photo, column, block, head, query, withoutPositions, shuffle, seed, removed, covered } = state;
+    const said = { photo, open: `${column}.${block}.${head}`, query };
+    if (withoutPositions) said.positions = "off";
+    if (shuffle) Object.assign(said, { shuffle, seed });
+    if (removed.size) said.removed = [...removed].join();
+    if (covered.size) said.covered = [...covered].join();
+    const text = Object.entries(said).map(([name, value]) => `${name}=${value}`).join("&");
+    history.replaceState(null, "", `#ask:${text}`);
+  }
+
+  await addFromAlbum(state.photo);
+  build();
+  listen();
+  await change({});
+}

@@ -1,0 +1,189 @@
+"use strict";
+
+/* The thread in which a model learns the digits: chapter 10's recipe. What it needs stands before it in the same script. */
+
+const BATCH = 64;
+
+/** @type {{space: Workspace, config: any, data: any, model?: any, running?: number}} */
+let school;
+
+const answers = {
+  /** The data set: images as bytes in base64, (N, 8·8), labels, mean and standard deviation. */
+  begin({ config, train, test, mean, std, plain = false }) {
+    const unpack = ({ images, labels }) => ({
+      images: Float32Array.from(fromBase64(images), (level) => (level / 255 - mean[0]) / std[0]),
+      labels: fromBase64(labels),
+    });
+    const space = new Workspace(plain ? null : fromBase64(KERNELS));
+    school = { space, config, mean, std, train: unpack(train), test: unpack(test), empty: space.top, running: 0 };
+    return { simd: space.simd };
+  },
+
+  /**
+   * Train from random weights, which `seed` fixes; after each epoch, news of how far it is.
+   * @param {{seed: number, epochs: number, withoutPositions: boolean}} question
+   */
+  async train({ seed, epochs, withoutPositions, peak = 3e-3, decay = 0.3, smoothing = 0.1 }, news) {
+    const own = ++school.running; // an earlier training stops
+    const random = randomFrom(seed);
+    start(withoutPositions, freshTensors(school.config, random), decay);
+    const { train } = school;
+    const perEpoch = Math.ceil(train.labels.length / BATCH);
+    const steps = epochs * perEpoch;
+    const began = performance.now();
+    news({ ...progress(0), loss: Math.log(school.config.num_classes), steps, seconds: 0, step: 0 });
+    for (let epoch = 1; epoch <= epochs; epoch++) {
+      const order = shuffled(train.labels.length, random);
+      let total = 0;
+      for (let i = 0; i < perEpoch; i++) {
+        const chosen = order.slice(i * BATCH, (i + 1) * BATCH);
+        const images = chosen.flatMap((n) => [...moved(picture(train, n), random)]);
+        const rate = peak * warmupCosine((epoch - 1) * perEpoch + i, steps, Math.floor(steps / 10));
+        total += chosen.length * learn(images, chosen.map((n) => train.labels[n]), smoothing, rate);
+        if (i % 4 === 3) {
+          await new Promise((resolve) => setTimeout(resolve)); // messages may have come, such as to stop
+          if (own !== school.running) {
+            return { stopped: epoch - 1 };
+          }
+        }
+      }
+      const seconds = (performance.now() - began) / 1000;
+      news({ ...progress(epoch), loss: total / train.labels.length, steps, step: epoch * perEpoch, seconds });
+    }
+    return { stopped: epochs };
+  },
+
+  stop() {
+    school.running++;
+  },
+
+  /** Test accuracy, 0 to 1, of the model as it is, with a change. */
+  accuracy({ change }) {
+    return accuracy(change);
+  },
+
+  /** What the model says of one image, as bytes: logits, and attention weights of every block. */
+  read({ levels, change }) {
+    const { mean, std } = school;
+    return look(Float32Array.from(levels, (level) => (level / 255 - mean[0]) / std[0]), change);
+  },
+
+  /** For the tests: given weights, the gradients of one batch, then all weights after steps with the same rate. */
+  follow({ tensors, images, labels, smoothing, rates, decay }) {
+    start(false, readSafetensors(fromBase64(tensors)), decay);
+    const losses = rates.length ? [] : [slopes(images[0], labels[0], smoothing)];
+    const gradients = named(school.optimizer.grads).map(([name, g]) => [name, g.data.slice()]);
+    rates.forEach((rate, i) => losses.push(learn(images[i], labels[i], smoothing, rate)));
+    return { losses, gradients, weights: named(school.model).map(([name, w]) => [name, w.data.slice()]) };
+  },
+};
+
+function start(withoutPositions, tensors, decay) {
+  school.space.top = school.empty; // an earlier model is given up
+  school.model = buildModel(school.space, { ...school.config, withoutPositions }, tensors);
+  school.optimizer = new AdamW(school.model, { decay });
+}
+
+/** One step: forward, loss, backward, and every number moves. Returns the loss. */
+function learn(images, labels, smoothing, rate) {
+  const loss = slopes(images, labels, smoothing);
+  school.optimizer.step(rate);
+  return loss;
+}
+
+/** The loss of a batch; its gradients are added up. Images (B, 64) as numbers. */
+function slopes(images, labels, smoothing) {
+  const { space, model, optimizer } = school;
+  return space.forNow(() => {
+    const trace = { blocks: [] };
+    const logits = forward(model, batch(images, labels.length), standing(), trace);
+    const { loss, dLogits } = crossEntropy(logits, labels, smoothing);
+    backward(model, optimizer.grads, trace, dLogits);
+    return loss;
+  });
+}
+
+/** A model trained without positions is asked without them, too. */
+function standing(change = {}) {
+  return school.model.config.withoutPositions ? { ...change, withoutPositions: true } : change;
+}
+
+function batch(images, count) {
+  const x = school.space.matrix(count, images.length / count);
+  x.data.set(images);
+  return x;
+}
+
+function picture({ images, labels }, n) {
+  const size = images.length / labels.length;
+  return images.subarray(n * size, (n + 1) * size);
+}
+
+function accuracy(change) {
+  const { space, model, test, config } = school;
+  const size = test.images.length / test.labels.length;
+  let right = 0;
+  for (let from = 0; from < test.labels.length; from += BATCH) {
+    const labels = test.labels.subarray(from, from + BATCH);
+    space.forNow(() => {
+      const images = test.images.subarray(from * size, (from + labels.length) * size);
+      const logits = forward(model, batch(images, labels.length), standing(change)).data;
+      labels.forEach((label, b) => {
+        const row = logits.subarray(b * config.num_classes, (b + 1) * config.num_classes);
+        right += row.indexOf(Math.max(...row)) === label ? 1 : 0;
+      });
+    });
+  }
+  return right / test.labels.length;
+}
+
+function look(image, change) {
+  const { space, model } = school;
+  return space.forNow(() => {
+    const trace = { blocks: [] };
+    const logits = forward(model, batch(image, 1), standing(change), trace).data.slice();
+    return { logits, attention: trace.blocks.map(({ weights }) => weights.data.slice()) };
+  });
+}
+
+/** How far the model is: test accuracy, attention on the first test image, and how alike the positions are. */
+function progress(epoch) {
+  const { model, test } = school;
+  return { epoch, accuracy: accuracy(), ...look(picture(test, 0)), alike: likeness(model.embedding.positions.pos_embed) };
+}
+
+/** Cosine similarity of every two patches' positions, (N·N). */
+function likeness(table) {
+  const first = school.config.class_token ? 1 : 0;
+  const rows = Array.from({ length: table.rows - first }, (_, i) => table.part(first + i, 1).data);
+  const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
+  return rows.flatMap((a) => rows.map((b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b))));
+}
+
+function shuffled(count, random) {
+  const order = Array.from({ length: count }, (_, i) => i);
+  for (let i = count - 1; i > 0; i--) {
+    const j = Math.floor(random() * (i + 1));
+    [order[i], order[j]] = [order[j], order[i]];
+  }
+  return order;
+}
+
+/** `random_affine`: turned by up to 10°, moved by up to 8 %, zoomed by up to 10 %; the border is repeated. */
+function moved(image, random) {
+  const [height, width] = school.config.image_size;
+  const within = (limit) => (2 * random() - 1) * limit;
+  const [angle, zoom, right, down] = [within(Math.PI / 18), 1 + within(0.1), within(0.08) * width, within(0.08) * height];
+  const [cos, sin] = [zoom * Math.cos(angle), zoom * Math.sin(angle)];
+  const at = (row, column) =>
+    image[Math.min(Math.max(row, 0), height - 1) * width + Math.min(Math.max(column, 0), width - 1)];
+  return image.map((_, i) => {
+    const [x, y] = [(i % width) - (width - 1) / 2, Math.floor(i / width) - (height - 1) / 2];
+    const column = cos * x - sin * y + right + (width - 1) / 2;
+    const row = sin * x + cos * y + down + (height - 1) / 2;
+    const [c, r] = [Math.floor(column), Math.floor(row)];
+    const [u, v] = [column - c, row - r];
+    const [above, below] = [r, r + 1].map((line) => (1 - u) * at(line, c) + u * at(line, c + 1));
+    return (1 - v) * above + v * below;
+  });
+}

@@ -1,0 +1,120 @@
+"use strict";
+
+/* Starts a live figure when a reader wants it. Until then a page has its still image, and has loaded nothing else.
+
+   What a figure needs comes as scripts that hand over their part: of the page itself, or from beside this one. */
+
+var vitbookLive = (() => {
+  const parts = new Map(); // name → what was handed over
+  const waiting = new Map(); // name → the promise of it
+  const beside = document.currentScript?.src.replace(/[^/]*$/, "");
+
+  /** Called by the script of a part. */
+  function deliver(name, content) {
+    parts.set(name, content);
+    document.dispatchEvent(new CustomEvent(`vitbook-${name}`));
+  }
+
+  /** A part, loaded where it is not there yet. Scripts, not fetch: pages in a folder may fetch nothing. */
+  function need(name) {
+    if (!waiting.has(name)) {
+      waiting.set(name, parts.has(name) ? Promise.resolve(parts.get(name)) : load(name));
+    }
+    return waiting.get(name);
+  }
+
+  function load(name) {
+    return new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = `${beside}${name}.js`;
+      script.onload = () => resolve(parts.get(name));
+      script.onerror = () => {
+        waiting.delete(name);
+        reject(new Error(`${name}.js could not be loaded`));
+      };
+      document.head.append(script);
+    });
+  }
+
+  /** A thread of the figure's own. Returns a function: a question → the promise of its answer. */
+  function thread(source) {
+    const worker = new Worker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+    const open = new Map();
+    let count = 0;
+    worker.onmessage = ({ data: { id, result, error, news } }) => {
+      const { resolve, reject, listen } = open.get(id);
+      if (news !== undefined) {
+        listen(news);
+        return;
+      }
+      open.delete(id);
+      error === undefined ? resolve(result) : reject(new Error(error));
+    };
+    worker.onerror = (event) => {
+      for (const { reject } of open.values()) {
+        reject(new Error(event.message || "the thread could not be started"));
+      }
+    };
+    return (kind, question = {}, listen = () => {}) =>
+      new Promise((resolve, reject) => {
+        open.set(++count, { resolve, reject, listen });
+        worker.postMessage({ ...question, kind, id: count });
+      });
+  }
+
+  /** The figure in place of the still. */
+  async function start(host) {
+    const { figure, model } = host.dataset;
+    const button = host.querySelector(".live-start");
+    if (host.dataset.started) {
+      return;
+    }
+    host.dataset.started = "yes";
+    button.textContent = "One moment …";
+    try {
+      const made = await need(figure);
+      const given = await Promise.all(made.needs.map((name) => need(name.replace("{model}", model))));
+      const shown = host.shadowRoot ?? host.attachShadow({ mode: "open" });
+      const place = Object.assign(document.createElement("div"), { hidden: true });
+      shown.replaceChildren(document.createElement("slot"), place); // the still, until the figure is there
+      const root = place.attachShadow({ mode: "open" });
+      root.innerHTML = `<style>${made.css}</style>${made.html}`;
+      await made.start(root, made.worker && thread(made.worker), ...given);
+      shown.replaceChildren(place);
+      place.hidden = false;
+      root.querySelector("[data-first]")?.focus({ preventScroll: true });
+    } catch (error) {
+      delete host.dataset.started;
+      button.textContent = `It could not be started: ${error.message}. Try again`;
+    }
+  }
+
+  /** Load ahead what a reader who comes near will need. */
+  function prepare(host) {
+    need(host.dataset.figure)
+      .then((made) => made.needs.forEach((name) => need(name.replace("{model}", host.dataset.model)).catch(() => {})))
+      .catch(() => {});
+  }
+
+  function begin() {
+    for (const host of document.querySelectorAll(".vitbook-live:not([data-ready])")) {
+      host.dataset.ready = "yes";
+      const button = host.querySelector(".live-start");
+      button.disabled = false;
+      button.style.visibility = "visible";
+      button.addEventListener("click", () => start(host));
+      host.addEventListener("pointerenter", () => prepare(host), { once: true });
+      button.addEventListener("focus", () => prepare(host), { once: true });
+      if (location.hash.startsWith(`#${host.dataset.figure}:`)) {
+        start(host).then(() => host.scrollIntoView());
+      }
+    }
+  }
+
+  if (document.readyState === "loading") {
+    document.addEventListener("DOMContentLoaded", begin);
+  } else {
+    setTimeout(begin);
+  }
+  return { deliver, need, start };
+})();

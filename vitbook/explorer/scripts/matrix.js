@@ -1,0 +1,130 @@
+"use strict";
+
+/* Matrices of float32 in one piece of memory, and what can be computed with them. WebAssembly computes where the browser
+   has its SIMD, the same in plain JavaScript elsewhere: both read and write this memory, by address. */
+
+/**
+ * The functions of kernels.ts and kernels.js.
+ * @typedef {Record<string, (...numbers: number[]) => void>} Kernels
+ */
+
+/** Memory for matrices, handed out from one end, and taken back from there to a mark. */
+class Workspace {
+  /** @param {Uint8Array | null} module kernels.wasm; null, or bytes that this browser cannot run, for plain JavaScript */
+  constructor(module) {
+    this.top = 1024;
+    this.simd = module !== null && typeof WebAssembly === "object" && WebAssembly.validate(module);
+    if (this.simd) {
+      this.memory = new WebAssembly.Memory({ initial: 256 });
+      const env = { memory: this.memory, abort: () => { throw new Error("the kernels stopped"); } };
+      this.kernels = /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(module), { env }).exports);
+    } else {
+      this.memory = { buffer: new ArrayBuffer(1 << 24) };
+      this.kernels = plainKernels(this.memory.buffer);
+    }
+  }
+
+  /** A matrix of zeros. */
+  matrix(rows, columns) {
+    const at = this.top;
+    this.top += Math.ceil((rows * columns) / 4) * 16; // the kernels take four numbers at a time
+    const missing = this.top - this.memory.buffer.byteLength;
+    if (missing > 0) {
+      this.grow(Math.max(missing, this.memory.buffer.byteLength));
+    }
+    new Float32Array(this.memory.buffer, at, (this.top - at) / 4).fill(0);
+    return new Matrix(this, at, rows, columns, columns);
+  }
+
+  grow(bytes) {
+    if (this.simd) {
+      this.memory.grow(Math.ceil(bytes / 65536));
+    } else {
+      const larger = new ArrayBuffer(this.memory.buffer.byteLength + bytes);
+      new Uint8Array(larger).set(new Uint8Array(this.memory.buffer));
+      this.memory.buffer = larger;
+      this.kernels = plainKernels(larger);
+    }
+  }
+
+  /** What `work` returns; the matrices that it made are given up. Whatever is to be kept has to be copied out of them. */
+  forNow(work) {
+    const mark = this.top;
+    try {
+      return work();
+    } finally {
+      this.top = mark;
+    }
+  }
+}
+
+/** Rows and columns in a workspace, or a part of another matrix, whose rows lie `stride` numbers apart. */
+class Matrix {
+  constructor(space, at, rows, columns, stride) {
+    Object.assign(this, { space, at, rows, columns, stride });
+  }
+
+  /** Some rows and columns of it: the same numbers, not a copy. */
+  part(row, rows, column = 0, columns = this.columns) {
+    return new Matrix(this.space, this.at + 4 * (row * this.stride + column), rows, columns, this.stride);
+  }
+
+  /** Its numbers, to read and to write, row by row; for a matrix that is not a part of others' columns. */
+  get data() {
+    return new Float32Array(this.space.memory.buffer, this.at, this.rows * this.columns);
+  }
+
+  fill(value) {
+    for (let i = 0; i < this.rows; i++) {
+      this.part(i, 1).data.fill(value);
+    }
+  }
+
+  copy() {
+    const copied = this.space.matrix(this.rows, this.columns);
+    for (let i = 0; i < this.rows; i++) {
+      copied.part(i, 1).data.set(this.part(i, 1).data);
+    }
+    return copied;
+  }
+}
+
+/** A·B, added to what is in `into` where that is given. (m, k), (k, n) → (m, n). */
+function times(a, b, into) {
+  return product(a.rows, a.columns, a.stride, 1, a, b, into);
+}
+
+/** Aᵀ·B, likewise. (k, m), (k, n) → (m, n). */
+function transposedTimes(a, b, into) {
+  return product(a.columns, a.rows, 1, a.stride, a, b, into);
+}
+
+/** A·Bᵀ, likewise. (m, k), (n, k) → (m, n). */
+function timesTransposed(a, b, into = a.space.matrix(a.rows, b.rows)) {
+  return a.space.forNow(() => times(a, transposed(b), into));
+}
+
+function product(m, k, rowA, stepA, a, b, into = a.space.matrix(m, b.columns)) {
+  const { kernels } = a.space;
+  kernels.product(into.at, into.stride, a.at, rowA, stepA, b.at, b.stride, m, b.columns, k, 1);
+  return into;
+}
+
+/** (m, n) → (n, m) */
+function transposed(x) {
+  const y = x.space.matrix(x.columns, x.rows);
+  x.space.kernels.transpose(y.at, y.stride, x.at, x.stride, x.rows, x.columns);
+  return y;
+}
+
+/** y += x; returns y. (m, n), (m, n) → (m, n). */
+function add(y, x) {
+  y.space.kernels.add(y.at, x.at, y.rows * y.columns);
+  return y;
+}
+
+/** Each row of x becomes softmax(scale·x), in place. */
+function softmax(x, scale) {
+  x.space.kernels.softmax(x.at, x.rows, x.columns, scale);
+  return x;
+}

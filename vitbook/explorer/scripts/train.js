@@ -1,0 +1,326 @@
+"use strict";
+
+/* The figure "Train it": a small ViT learns the digits in the page, then reads one that the reader draws. */
+
+const CELLS = 8; // of an image's side
+const FINE = 32; // places of the grid in which ink is counted
+const PEN = 5; // width of a stroke, in places
+
+/**
+ * @param {ShadowRoot} root the figure's HTML
+ * @param {(kind: string, question?: object, listen?: (news: any) => void) => Promise<any>} thread the worker
+ * @param {any} digits from `packed_digits`
+ */
+async function train(root, thread, digits) {
+  const { config } = digits;
+  const { depth, num_heads } = config;
+  const grid = config.image_size[0] / config.patch_size;
+  const patches = grid * grid;
+  const tokens = patches + 1;
+  const find = (selector) => root.querySelector(selector);
+  const control = (name) => find(`[name="${name}"]`);
+  const { simd } = await thread("begin", digits);
+  const testImages = Uint8Array.from(atob(digits.test.images), (letter) => letter.charCodeAt(0));
+  const testLabels = Uint8Array.from(atob(digits.test.labels), (letter) => letter.charCodeAt(0));
+  const imageOf = (n) => testImages.subarray(n * CELLS ** 2, (n + 1) * CELLS ** 2);
+
+  const runs = []; // {name, epochs, losses, accuracies}: the last one with positions and the last one without
+  let strokes = []; // of the drawing, each a list of [x, y] in 0 … 1
+
+  function element(tag, attributes = {}, ...children) {
+
+    const svg = ["polyline", "line", "text"].includes(tag) && find(".curves").namespaceURI;
+    const made = svg ? document.createElementNS(svg, tag) : document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) {
+      made.setAttribute(name, value);
+    }
+    made.append(...children);
+    return made;
+  }
+
+  const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
+  const ink = () => getComputedStyle(find(".figure")).color;
+  const paper = () => getComputedStyle(find(".figure")).backgroundColor;
+
+  /* Training */
+
+  async function begin() {
+    const withoutPositions = control("positions").checked;
+    const epochs = Number(control("epochs").value);
+    const seed = Number(control("seed").value) || 0;
+    const run = { name: withoutPositions ? "without positions" : "with positions", epochs, losses: [], accuracies: [] };
+    const same = runs.findIndex(({ name }) => name === run.name);
+    same < 0 ? runs.push(run) : runs.splice(same, 1, run);
+    control("train").disabled = true;
+    control("stop").disabled = false;
+    find(".changed tbody").replaceChildren();
+    root.querySelectorAll(".after").forEach((part) => (part.hidden = true));
+    find(".figure").setAttribute("aria-busy", true);
+    try {
+      const { stopped } = await thread("train", { seed, epochs, withoutPositions }, (news) => {
+        run.losses.push(news.loss);
+        run.accuracies.push(news.accuracy);
+        const { epoch, seconds } = news;
+        const left = epoch ? `, about ${Math.ceil((seconds / epoch) * (epochs - epoch))} s left` : "";
+        find(".progress").textContent =
+          `Epoch ${epoch} of ${epochs}: loss ${news.loss.toFixed(2)}, ${percent(news.accuracy)} of the test digits right` +
+          `${epoch < epochs ? left : ""}.`;
+        find(".speed").textContent = epoch
+          ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser${simd ? "" : ", without WebAssembly's SIMD"}.`
+          : "";
+        drawCurves();
+        drawHeads(news.attention, imageOf(0));
+        drawAlike(news.alike);
+      });
+      if (stopped) {
+        root.querySelectorAll(".after").forEach((part) => (part.hidden = false));
+        drawPad();
+      }
+    } catch (error) {
+      find(".progress").textContent = `It could not be trained: ${error.message}.`;
+    }
+    control("train").disabled = false;
+    control("train").textContent = "Train again, from random weights";
+    control("stop").disabled = true;
+    find(".figure").setAttribute("aria-busy", false);
+  }
+
+  /** Loss above, accuracy below; a dashed curve is without positions. */
+  function drawCurves() {
+    const [left, width, height] = [44, 270, 72];
+    const longest = Math.max(...runs.map(({ epochs }) => epochs));
+    const parts = [
+      { key: "losses", top: 8, most: Math.log(config.num_classes), ticks: [[0, "0"], [Math.log(config.num_classes), "ln 10"]], title: "training loss" },
+      { key: "accuracies", top: 104, most: 1, ticks: [[0, "0"], [1, "100 %"]], title: "test digits right" },
+    ];
+    find(".curves").replaceChildren(
+      ...parts.flatMap(({ key, top, most, ticks, title }) => {
+        const y = (value) => top + height * (1 - Math.min(1.05, value / most));
+        return [
+          ...ticks.flatMap(([value, text]) => [
+            element("line", { x1: left, x2: left + width, y1: y(value), y2: y(value), class: "tick" }),
+            element("text", { x: left - 4, y: y(value) + 4, "text-anchor": "end" }, text),
+          ]),
+          element("text", { x: left + width, y: key === "losses" ? top + 14 : top + height - 6, "text-anchor": "end" }, title),
+          ...runs.map((run) =>
+            element("polyline", {
+              points: run[key].map((value, i) => `${left + (width * i) / longest},${y(value)}`).join(" "),
+              class: run.name === "with positions" ? "with" : "without",
+            }),
+          ),
+        ];
+      }),
+    );
+  }
+
+  /** What the class token attends to, head by head: the digit, clear where the weight is large. */
+  function drawHeads(attention, levels) {
+    const canvases = root.querySelectorAll(".heads canvas");
+    for (let i = 0; i < depth * num_heads; i++) {
+      const context = canvases[i].getContext("2d");
+      const weights = attention[Math.floor(i / num_heads)].subarray((i % num_heads) * tokens * tokens + 1).subarray(0, patches);
+      const most = Math.max(...weights);
+      context.clearRect(0, 0, CELLS, CELLS);
+      for (let cell = 0; cell < CELLS ** 2; cell++) {
+        const [x, y] = [cell % CELLS, Math.floor(cell / CELLS)];
+        const patch = Math.floor(y / config.patch_size) * grid + Math.floor(x / config.patch_size);
+        context.globalAlpha = 0.12 + (0.88 * weights[patch]) / most;
+        context.fillStyle = `rgb(${levels[cell]} ${levels[cell]} ${levels[cell]})`;
+        context.fillRect(x, y, 1, 1);
+      }
+    }
+  }
+
+  function drawAlike(alike) {
+    const context = find(".alike").getContext("2d");
+    const side = 160 / grid;
+    const small = (side - 4) / grid;
+    context.globalAlpha = 1;
+    context.fillStyle = paper();
+    context.fillRect(0, 0, 160, 160);
+    context.fillStyle = ink();
+    alike.forEach((value, i) => {
+      const [own, other] = [Math.floor(i / patches), i % patches];
+      context.globalAlpha = (1 + value) / 2;
+      context.fillRect(
+        (own % grid) * side + 2 + (other % grid) * small,
+        Math.floor(own / grid) * side + 2 + Math.floor(other / grid) * small,
+        small,
+        small,
+      );
+    });
+    const neighbors = alike[1];
+    find(".alike").setAttribute("aria-label", `Positions of the first two patches: cosine similarity ${neighbors.toFixed(2)}`);
+  }
+
+  /* Drawing */
+
+  /** The drawing as the data set's digits were made: its box fitted into 32×32 places, and the ink counted in 4×4 each. */
+  function levelsOf(drawing) {
+    const points = drawing.flat();
+    const [xs, ys] = [0, 1].map((axis) => points.map((point) => point[axis]));
+    const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
+    const room = FINE - PEN;
+    const scale = room / Math.max(right - left, bottom - top, 1e-3);
+    const fine = Object.assign(document.createElement("canvas"), { width: FINE, height: FINE });
+    const context = fine.getContext("2d", { willReadFrequently: true });
+    context.translate(FINE / 2, FINE / 2);
+    draw(context, drawing, ([x, y]) => [scale * (x - (left + right) / 2), scale * (y - (top + bottom) / 2)], PEN);
+    const { data } = context.getImageData(0, 0, FINE, FINE);
+    const step = FINE / CELLS;
+    return Uint8Array.from({ length: CELLS ** 2 }, (_, cell) => {
+      let count = 0;
+      for (let i = 0; i < step * step; i++) {
+        const row = Math.floor(cell / CELLS) * step + Math.floor(i / step);
+        const column = (cell % CELLS) * step + (i % step);
+        count += data[4 * (row * FINE + column) + 3] > 127 ? 1 : 0;
+      }
+      return Math.round((255 * count) / (step * step));
+    });
+  }
+
+  function draw(context, drawing, place, width) {
+    Object.assign(context, { lineWidth: width, lineCap: "round", lineJoin: "round" });
+    for (const stroke of drawing) {
+      context.beginPath();
+      context.moveTo(...place(stroke[0]));
+      for (const point of stroke.length > 1 ? stroke.slice(1) : stroke) {
+        context.lineTo(...place(point));
+      }
+      context.stroke();
+    }
+  }
+
+  const pen = { x: 0.5, y: 0.3, down: false, seen: false };
+
+  function drawPad() {
+    const pad = find(".pad");
+    const context = pad.getContext("2d");
+    context.clearRect(0, 0, pad.width, pad.height);
+    context.strokeStyle = ink();
+    draw(context, strokes, ([x, y]) => [x * pad.width, y * pad.height], 20);
+    if (pen.seen) {
+      context.fillStyle = getComputedStyle(find(".figure")).getPropertyValue("--query");
+      context.beginPath();
+      context.arc(pen.x * pad.width, pen.y * pad.height, pen.down ? 10 : 5, 0, 7);
+      context.fill();
+    }
+  }
+
+  let asked = 0;
+
+  /** Show 8×8 levels, and what the model reads in them. */
+  async function read(levels, label) {
+    const own = ++asked;
+    find(".figure").setAttribute("aria-busy", true);
+    const context = find(".seen").getContext("2d");
+    levels.forEach((level, cell) => {
+      context.fillStyle = `rgb(${level} ${level} ${level})`;
+      context.fillRect(cell % CELLS, Math.floor(cell / CELLS), 1, 1);
+    });
+    const { logits, attention } = await thread("read", { levels });
+    if (own !== asked) {
+      return;
+    }
+    const most = Math.max(...logits);
+    const powers = Array.from(logits, (logit) => Math.exp(logit - most));
+    const total = powers.reduce((sum, power) => sum + power, 0);
+    const shares = powers.map((power) => power / total);
+    const best = shares.indexOf(Math.max(...shares));
+    const truth = label === undefined ? "" : label === best ? ", which is right" : `, but it is a ${label}`;
+    find(".sentence").textContent = `The model reads a ${best} (${percent(shares[best])})${truth}.`;
+    find(".bars").replaceChildren(
+      ...shares.map((share, digit) =>
+        element("li", { class: digit === best ? "first" : "" }, element("span", {}, String(digit)), element("i", { style: `--share: ${share}` }), element("b", {}, percent(share))),
+      ),
+    );
+    drawHeads(attention, levels);
+    find(".figure").setAttribute("aria-busy", false);
+  }
+
+  const readDrawing = () => strokes.length && read(levelsOf(strokes));
+
+  function listen() {
+    control("train").addEventListener("click", begin);
+    control("stop").addEventListener("click", () => thread("stop"));
+    control("clear").addEventListener("click", () => {
+      strokes = [];
+      drawPad();
+      find(".sentence").textContent = "";
+      find(".bars").replaceChildren();
+    });
+    let next = 0;
+    control("sample").addEventListener("click", () => {
+      next = (next + 1) % testLabels.length;
+      strokes = [];
+      drawPad();
+      read(imageOf(next), testLabels[next]);
+    });
+    control("interfere").addEventListener("click", interfere);
+    const pad = find(".pad");
+    const place = (event) => {
+      const box = pad.getBoundingClientRect();
+      return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+    };
+    pad.addEventListener("pointerdown", (event) => {
+      pad.setPointerCapture(event.pointerId);
+      strokes.push([place(event)]);
+      drawPad();
+    });
+    pad.addEventListener("pointermove", (event) => {
+      if (pad.hasPointerCapture(event.pointerId)) {
+        strokes.at(-1).push(place(event));
+        drawPad();
+      }
+    });
+    pad.addEventListener("pointerup", readDrawing);
+    pad.addEventListener("keydown", (event) => {
+      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+      if (event.key === " ") {
+        pen.down = !pen.down;
+        pen.down ? strokes.push([[pen.x, pen.y]]) : readDrawing();
+      } else if (step) {
+        pen.x = Math.min(1, Math.max(0, pen.x + step[0] / 16));
+        pen.y = Math.min(1, Math.max(0, pen.y + step[1] / 16));
+        if (pen.down) {
+          strokes.at(-1).push([pen.x, pen.y]);
+        }
+      } else {
+        return;
+      }
+      event.preventDefault();
+      event.stopPropagation(); // notebooks have shortcuts of their own
+      pen.seen = true;
+      drawPad();
+    });
+  }
+
+  /** Test accuracy of the model just trained, changed in each way. */
+  async function interfere() {
+    control("interfere").disabled = true;
+    const order = Array.from({ length: patches }, (_, i) => (i * 5 + 3) % patches); // 5 and 16 share no factor
+    const heads = (block) => Array.from({ length: num_heads }, (_, head) => `${block}.${head}`);
+    const changes = {
+      "none": {},
+      "positions off": { withoutPositions: true },
+      "tokens shuffled after their positions": { after: order },
+      "tokens shuffled before their positions": { before: order },
+      "all heads of block 0 removed": { removed: heads(0) },
+      "all heads of the last block removed": { removed: heads(depth - 1) },
+    };
+    const lines = [];
+    for (const [name, change] of Object.entries(changes)) {
+      const share = await thread("accuracy", { change });
+      lines.push(element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, percent(share))));
+      find(".changed tbody").replaceChildren(...lines);
+    }
+    control("interfere").disabled = false;
+  }
+
+  find(".figure").style.cssText = `--columns: ${grid}; --ratio: 1; --heads: ${num_heads}`;
+  find(".heads").append(
+    ...Array.from({ length: depth * num_heads }, () => element("canvas", { width: CELLS, height: CELLS, "aria-hidden": "true" })),
+  );
+  drawHeads(Array.from({ length: depth }, () => new Float32Array(num_heads * tokens * tokens).fill(1)), imageOf(0));
+  listen();
+}

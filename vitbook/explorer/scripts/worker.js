@@ -1,0 +1,59 @@
+"use strict";
+
+/* The model's own thread: what a page may ask. What it needs stands before it in the same script,
+   with KERNELS, which is kernels.wasm in base64. */
+
+/** @type {{space: Workspace, model: any, preprocessing: any}} */
+let loaded;
+const photographs = new Map(); // name → what the model sees of it, Pixels
+
+const answers = {
+  /** A model: its config, how it wants to see images, and its safetensors file in base64. plain: without WebAssembly. */
+  load({ config, preprocessing, tensors, plain = false }) {
+    const space = new Workspace(plain ? null : fromBase64(KERNELS));
+    loaded = { space, model: buildModel(space, config, readSafetensors(fromBase64(tensors))), preprocessing };
+    photographs.clear();
+    return { simd: space.simd };
+  },
+
+  /** A photograph, by the name that it is to have: pixels of a canvas. Returns what the model will see of it. */
+  see({ name, image }) {
+    photographs.set(name, view(fromCanvas(image), { ...loaded.model.config, ...loaded.preprocessing }));
+    return photographs.get(name);
+  },
+
+  /** What the model says of a photograph, with and without a change. */
+  ask({ name, change }) {
+    const began = performance.now();
+    return { ...answer(photographs.get(name), change), milliseconds: performance.now() - began };
+  },
+
+  /** The probabilities without each head in turn. */
+  withoutEach({ name, change }) {
+    const { depth, num_heads } = loaded.model.config;
+    return Array.from({ length: depth * num_heads }, (_, i) => {
+      const removed = [...(change.removed ?? []), `${Math.floor(i / num_heads)}.${i % num_heads}`];
+      return answer(photographs.get(name), { ...change, removed }).logits;
+    });
+  },
+};
+
+/** Logits, attention weights (L, h, T, T), queries and keys (L, T, 3D), and the logit lens (L + 1, K), in plain arrays. */
+function answer(image, { pixels, covered = [], ...change } = {}) {
+  const { space, model, preprocessing } = loaded;
+  const { config } = model;
+  return space.forNow(() => {
+    const seen = pixels ? shufflePatches(image, config.patch_size, pixels) : image;
+    const numbers = coverPatches(normalize(seen, preprocessing), config, covered);
+    const images = space.matrix(1, numbers.length);
+    images.data.set(numbers);
+    const trace = { blocks: [] };
+    const logits = forward(model, images, change, trace).data.slice();
+    return {
+      logits,
+      attention: trace.blocks.map(({ weights }) => weights.data.slice()),
+      qkv: trace.blocks.map(({ qkv }) => qkv.data.slice()),
+      lens: logitLens(model, trace).map((one) => one.data.slice()),
+    };
+  });
+}
