@@ -81,7 +81,7 @@ def queries_keys_values() -> Drawing:
         d.text(194, y + 24, f"$W_{'QKV'[n]}$", role, size=15)
         d.cells(232, y, 4, 3, role, 16)
         d.text(296, y + 28, f"${'QKV'[n]}$", role, size=18)
-        d.text(288, y + 52, "$T$ × $d$", anchor="start")
+        d.text(288, y + 52, "$T$ × $D_h$", anchor="start")
         d.outline(232, y + 16, 48, 16)
     d.outline(12, 112, 96, 16)
     return d
