@@ -1,8 +1,9 @@
 """The exercises of chapters/09_vit.ipynb."""
 
 from vitbook import mistakes as wrong
-from vitbook.exercises.grading import Exercise, combined
-from vitbook.exercises.inputs import images_and_vit, normal
+from vitbook.exercises.grading import Exercise
+from vitbook.exercises.inputs import normal
+from vitbook.exercises.my_vit import COMPONENTS
 
 pool = Exercise(
     lambda z, pool: z[:, 0] if pool == "class" else z[:, 1:].mean(dim=1),
@@ -26,27 +27,4 @@ quadratic = Exercise(6 * 768, "set 2T²D equal to 12TD² and solve for T.") | {
     "That is T as a multiple of the width; multiply by 768.": 6,
 }
 
-_MEAN_OF_ALL = "Your head sees the mean of all tokens; this model's head reads the class token, z[:, 0]."
-
-
-def _forward(made, images, model):
-    z = model.encoder(model.embedding(images))
-    y = z.mean(dim=1) if _MEAN_OF_ALL in made else z[:, 0]
-    logits = model.head(y if wrong.NoFinalNorm in made else model.norm(y))
-    return logits.softmax(dim=-1) if wrong.SoftmaxBeforeCrossEntropy in made else logits
-
-
-forward = Exercise(
-    lambda images, model: model(images),
-    "the last LayerNorm comes before the head; the class token alone goes to the head; logits, not probabilities.",
-    images_and_vit,
-    gradients=True,
-    level="hard",
-    kind="repair",
-) | {
-    **combined(_forward, wrong.NoFinalNorm, _MEAN_OF_ALL, wrong.SoftmaxBeforeCrossEntropy),
-    "Your head sees the mean of all normalized tokens; this model's head reads the class token, z[:, 0].": (
-        lambda images, model: model.head(model.norm(model.encoder(model.embedding(images))).mean(dim=1))
-    ),
-    "The head is missing: these are D features, not the logits of K classes.": lambda x, model: model.features(x),
-}
+ViT = COMPONENTS["ViT"]
