@@ -102,6 +102,7 @@ var vitbookLive = (() => {
     const hosts = document.querySelectorAll(".vitbook-live:not([data-ready])");
     for (const host of /** @type {NodeListOf<HTMLElement>} */ (hosts)) {
       host.dataset.ready = "yes";
+      host.querySelector(".elsewhere")?.remove(); // it is here
       const button = /** @type {HTMLButtonElement} */ (host.querySelector(".live-start"));
       button.disabled = false;
       button.style.visibility = "visible";
