@@ -16,9 +16,9 @@ merge_heads = Exercise(
     level="easy",
 ) | {
     wrong.MergedWithoutTranspose: lambda x: x.reshape(x.shape[0], x.shape[2], -1),
-    "Your heads alternate; each lies in one piece beside the next.": lambda x: x.permute(0, 2, 3, 1).flatten(2),
-    "You join heads and tokens; join heads and columns, which make the width.": lambda x: x.flatten(1, 2),
-    "You exchange heads and tokens, and do not join heads and columns.": lambda x: x.transpose(1, 2),
+    "Your heads take turns column by column; keep each together.": lambda x: x.permute(0, 2, 3, 1).flatten(2),
+    "You join heads and tokens. Join heads and columns, which make the width.": lambda x: x.flatten(1, 2),
+    "You exchange heads and tokens but do not join heads and columns.": lambda x: x.transpose(1, 2),
 }
 
 
@@ -36,12 +36,10 @@ left_neighbor = Exercise(
     "Your head finds the right neighbor.": _asks_for(-1),
     "Your head looks at the token itself.": _asks_for(0),
     "Your head looks two places to the left.": _asks_for(2),
-    "These are the queries. W_Q has to make them of x: multiply by the inverse of x on the left.": (
+    "These are the queries. x W_Q has to give them: multiply by the inverse of x on the left.": (
         lambda x: x.roll(1, dims=0)
     ),
-    "Your W_Q stands on the wrong side: it is multiplied with x from the right, x W_Q.": lambda x: (
-        x.roll(1, dims=0) @ x.mT
-    ),
+    "You multiply in the wrong order: the inverse of x stands on the left.": lambda x: x.roll(1, dims=0) @ x.mT,
     "You roll the columns; the codes are the rows of x.": lambda x: x.mT @ x.roll(1, dims=1),
 }
 
@@ -52,14 +50,14 @@ def _reordered(order):
 
 qkv_order = Exercise(
     lambda weight, num_heads: rearrange(weight, "(h three d) D -> (three h d) D", three=3, h=num_heads),
-    "the rows are (head, which of the three, column); exchange the first two of these and keep the third.",
+    "the rows are (head, which of the three, column). Exchange the first two of these and keep the third.",
     lambda g: [(normal(g, 24, 8), 2), (normal(g, 36, 12), 3), (normal(g, 30, 10), 5)],
     level="hard",
 ) | {
-    "Your rows are where they were.": lambda weight, num_heads: weight,
+    "Your rows have not moved.": lambda weight, num_heads: weight,
     "You go the wrong way: (head, which of the three, column) is theirs.": _reordered("(three h d) D -> (h three d) D"),
-    "The three stand in the middle, and you take them for the last axis.": _reordered("(h d three) D -> (three h d) D"),
-    "Your rows end as (three, column, head); exchange the last two.": _reordered("(h three d) D -> (three d h) D"),
+    "You take the three for the last axis. It is the middle one.": _reordered("(h d three) D -> (three h d) D"),
+    "Your rows end up as (three, column, head). Exchange the last two.": _reordered("(h three d) D -> (three d h) D"),
 }
 
 MultiHeadAttention = my_vit.COMPONENTS["MultiHeadAttention"]

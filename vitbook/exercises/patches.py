@@ -20,7 +20,7 @@ patchify = Exercise(
 ) | {
     wrong.view_without_permute: wrong.view_without_permute,
     wrong.channels_last_in_a_patch: wrong.channels_last_in_a_patch,
-    "Your patches run down the grid; count them along its rows.": _rearranged("b c (h p) (w q) -> b (w h) (c p q)"),
+    "Your patches run down the grid. Count them along its rows.": _rearranged("b c (h p) (w q) -> b (w h) (c p q)"),
     "Pixel rows and columns are exchanged in your patches.": _rearranged("b c (h p) (w q) -> b (h w) (c q p)"),
     "You exchange no axes: reshape into six, permute, then join.": _rearranged("b c (h p) (w q) -> b c h p w q"),
 }
@@ -30,9 +30,9 @@ ratio = Exercise(
     "count the patches of both images, without a class token; the weights are their squares. Do not round.",
     tolerance=1e-9,
 ) | {
-    "That is the ratio of the patches; each of them has a weight for each.": (24 / 14) ** 2,
+    "That is the ratio of the numbers of patches. Each patch has a weight for every patch.": (24 / 14) ** 2,
     "That is the ratio of the sides.": 24 / 14,
-    "That counts a class token; only weights between patches count.": (577 / 197) ** 2,
+    "That counts a class token. Only weights between patches count.": (577 / 197) ** 2,
     "That is the old number over the new one.": (14 / 24) ** 4,
     "That is rounded. Give the exact ratio, as a power of a fraction.": 8.64,
 }
@@ -43,7 +43,7 @@ kernel = Exercise(
     lambda g: [(normal(g, 5, 48), 4), (normal(g, 4, 18), 3), (normal(g, 3, 8), 2)],
     level="hard",
 ) | {
-    "You cut the columns into (c p q). They are (p q c); then the channel moves.": _rearranged("D (c p q) -> D c p q"),
+    "You cut the columns into (c p q). Cut (p q c), then move the channel.": _rearranged("D (c p q) -> D c p q"),
     "Pixel rows and columns are exchanged.": _rearranged("D (p q c) -> D c q p"),
     "The channel is the last axis. A convolution's weight is (D, C, P, P).": _rearranged("D (p q c) -> D p q c"),
 }

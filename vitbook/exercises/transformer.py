@@ -24,10 +24,10 @@ mask = Exercise(
     ],
 ) | {
     wrong.mask_says_where_not_to_look: lambda x, p: ~(_past(x) & padding_mask(x, p)),
-    "Your two conditions are joined by “or”; both must hold.": lambda x, p: _past(x) | padding_mask(x, p),
+    "Your two conditions are joined by “or”. Both must hold.": lambda x, p: _past(x) | padding_mask(x, p),
     "You show the future, not the past: keys not after the query.": lambda x, p: _past(x).mT & padding_mask(x, p),
-    "You show the padding and hide the words.": lambda x, p: _past(x) & ~padding_mask(x, p),
-    "You hide its own place from each query too.": lambda x, p: _past(x).tril(-1) & padding_mask(x, p),
+    "You show the padding and hide the letters.": lambda x, p: _past(x) & ~padding_mask(x, p),
+    "You also hide each query's own place.": lambda x, p: _past(x).tril(-1) & padding_mask(x, p),
     "You hide queries that are padding (axis 2); hide keys (axis 3).": lambda x, p: _past(x) & padding_mask(x, p).mT,
     "You hide the padding and show the future.": lambda x, p: padding_mask(x, p).expand(-1, -1, x.shape[1], -1),
     "The axis of the heads is missing: (B, 1, T, T).": lambda x, p: _past(x) & (x != p)[:, None],
@@ -56,8 +56,8 @@ shift = Exercise(
     "You turn the other way: these are the codes k positions back.": lambda code, k: _rotated(code, -k),
     "Your ω falls half as fast as it should: ωᵢ = 10000^(−2i/D), and i counts pairs.": partial(_rotated, base=1e2),
     "Your ω falls twice as fast as it should: in 10000^(−2i/D), i counts pairs.": partial(_rotated, base=1e8),
-    "You take the first half of the columns for sines. They alternate with cosines.": partial(_rotated, halves=True),
-    "Your codes are where they were.": lambda code, k: code,
+    "You take the first half of the columns for sines. Sines and cosines alternate.": partial(_rotated, halves=True),
+    "Your codes have not moved.": lambda code, k: code,
 }
 
 MLP = my_vit.COMPONENTS["MLP"]
