@@ -250,7 +250,7 @@ class NoOutputProjection(StepByStep):
         return self.dropout(self.merge(self.drop(weights) @ v)), weights
 
 
-@_wrong("09_vit#one-picture-does-not-touch-another", prop.examples_do_not_mix, prop.multihead_equals_torch)
+@_wrong("09_vit#one-image-does-not-touch-another", prop.examples_do_not_mix, prop.multihead_equals_torch)
 class BatchTakenForTokens(StepByStep):
     """An image's logits depend on which others are in its batch, and its patches do not see one another.
     Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True."""
@@ -301,7 +301,7 @@ def channels_last_in_a_patch(images, patch_size):
 _BATCH = 2  # of the two mistakes below
 
 
-@_wrong("07_embedding#a-token-that-speaks-for-the-picture", prop.parameters_fit_every_batch)
+@_wrong("07_embedding#a-token-that-speaks-for-the-image", prop.parameters_fit_every_batch)
 class BatchSizedClassToken(ImageEmbedding):
     """The model runs with one batch size only, and each place in a batch learns a class token of its own.
     Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it."""
@@ -393,7 +393,7 @@ class NoFinalNorm(VisionTransformer):
 
 
 @_wrong(
-    "09_vit#one-vector-for-a-picture-the-class-token-or-the-mean",
+    "09_vit#one-vector-for-an-image-the-class-token-or-the-mean",
     prop.mean_pooling_ignores_the_class_token,
     prop.vit_equals_equations_1_to_4,
 )

@@ -340,7 +340,7 @@ def head_gets_normalized_tokens(case: Case) -> None:
 @question(
     "the head reads the class token, or all patches alike",
     suspect="a wrong index: a class token put in front is z[:, 0], and where there is none, the mean is over all of z.",
-    where="09_vit.ipynb#one-vector-for-a-picture-the-class-token-or-the-mean",
+    where="09_vit.ipynb#one-vector-for-an-image-the-class-token-or-the-mean",
 )
 def patches_are_read_alike(case: Case) -> None:
     case.needs_sight()

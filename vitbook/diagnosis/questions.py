@@ -87,7 +87,7 @@ def logits_come_out(case: Case) -> None:
 @question(
     "any number of images makes a batch",
     suspect="a class token or positions with the batch size in their shape; they should be (1, …) and expand.",
-    where="07_embedding.ipynb#a-token-that-speaks-for-the-picture",
+    where="07_embedding.ipynb#a-token-that-speaks-for-the-image",
 )
 def every_batch_size_will_do(case: Case) -> None:
     model = case.subject
@@ -119,7 +119,7 @@ def float64_works(case: Case) -> None:
     "other images get other logits",
     suspect="a class token that never sees the patches, as under attention over the batch, or a head that reads"
     " something else.",
-    where="07_embedding.ipynb#a-token-that-speaks-for-the-picture",
+    where="07_embedding.ipynb#a-token-that-speaks-for-the-image",
 )
 def images_count(case: Case) -> None:
     expect(not case.blind, "all images get the same, and no gradient reaches a pixel.")
@@ -141,7 +141,7 @@ def evaluation_is_deterministic(case: Case) -> None:
     "in evaluation, an image's logits do not depend on the others in its batch",
     suspect="attention over the batch (nn.MultiheadAttention and nn.TransformerEncoder without batch_first=True), a"
     " softmax over dim=0, a reshape that mixes images, one image's class token for all, or batch statistics.",
-    where="09_vit.ipynb#one-picture-does-not-touch-another",
+    where="09_vit.ipynb#one-image-does-not-touch-another",
 )
 def images_do_not_mix(case: Case) -> None:
     if case.batch == 1:

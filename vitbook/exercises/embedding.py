@@ -20,25 +20,25 @@ def _mirrored(pos_embed, grid, axis=3, mean=True):
 
 mirrored = Exercise(
     _mirrored,
-    "cut the places into rows and columns, flip the columns, take the mean of both tables; the class row stays.",
+    "cut the places into rows and columns, flip the columns, take the mean of both tables; keep the class token's row.",
     lambda g: [
         (normal(g, 1, 1 + rows * columns, d), (rows, columns)) for rows, columns, d in ((3, 4, 5), (4, 7, 3), (2, 6, 8))
     ],
 ) | {
-    "You mirror top and bottom; it is the columns that are flipped.": lambda p, grid: _mirrored(p, grid, axis=2),
+    "You mirror top to bottom. Flip the columns, not the rows.": lambda p, grid: _mirrored(p, grid, axis=2),
     "You reverse the whole list of places, which turns the grid upside down as well.": (
         lambda p, grid: torch.cat([p[:, :1], (p[:, 1:] + p[:, 1:].flip(1)) / 2], dim=1)
     ),
-    "You flip the table, but take no mean: a place and its mirror image still differ.": (
+    "You flip the table, but do not take the mean: a place and its mirror image still differ.": (
         lambda p, grid: _mirrored(p, grid, mean=False)
     ),
-    "You add the two tables; take their mean.": lambda p, grid: torch.cat([p[:, :1], 2 * _mirrored(p, grid)[:, 1:]], 1),
+    "You add the two tables. Take their mean.": lambda p, grid: torch.cat([p[:, :1], 2 * _mirrored(p, grid)[:, 1:]], 1),
     "The class token's row is lost; keep it as it is, in front.": lambda p, grid: _mirrored(p, grid)[:, 1:],
     "You flip the numbers within each vector, not the places.": lambda p, grid: _mirrored(p, grid, axis=4),
     "Rows and columns of the grid are exchanged.": lambda p, grid: _mirrored(p, grid[::-1]),
 }
 
-_RESHAPED = "Your reshape takes the numbers as they lie, the width last. Cut the places first, then bring it forward."
+_RESHAPED = "Your reshape mixes places and width. Cut the places into rows and columns first, then move the width."
 _NOT_ALIGNED = "Your corners are not aligned: align_corners=True."
 
 

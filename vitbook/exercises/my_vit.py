@@ -56,13 +56,13 @@ _MLP = _module(
 ) | {
     wrong.GeluTwice: lambda x, m: F.gelu(m(x)),
     "There is no GELU between the two linear maps.": lambda x, m: m.fc2(m.fc1(x)),
-    "There is a ReLU between the two linear maps, as in 2017; a Vision Transformer has a GELU.": (
+    "There is a ReLU between the two linear maps, as in 2017. A Vision Transformer has a GELU.": (
         lambda x, m: m.fc2(F.relu(m.fc1(x)))
     ),
-    "Your GELU is the one by tanh; trained weights want the exact one, torch's default.": (
+    "Your GELU is the tanh approximation. The trained weights need the exact one, torch's default.": (
         lambda x, m: m.fc2(F.gelu(m.fc1(x), approximate="tanh"))
     ),
-    "You add x; the residual connection belongs to the block.": lambda x, m: m(x) + x,
+    "You add x. The residual connection belongs to the block.": lambda x, m: m(x) + x,
 }
 
 
@@ -79,12 +79,12 @@ _PATCHES = _module(
     "proj(images) is (B, D, rows, columns): join rows and columns, and put the width last.",
 ) | {
     **_in_place_of(PatchEmbedding),
-    "Your patches run down the grid; count them along its rows.": _patches("b d h w -> b (w h) d"),
-    "Your width comes before the patches: exchange the last two axes.": _patches("b d h w -> b d (h w)"),
-    "You join the axes as they lie, which mixes patches and width; put the width last first.": (
+    "Your patches run down the columns of the grid. Count them along its rows.": _patches("b d h w -> b (w h) d"),
+    "Your width comes before the patches. Exchange the last two axes.": _patches("b d h w -> b d (h w)"),
+    "Your reshape mixes patches and width. Move the width to the last axis before you join rows and columns.": (
         lambda images, m: (x := m.proj(images)).reshape(len(x), -1, x.shape[1])
     ),
-    "Rows and columns of patches are still two axes; join them.": _patches("b d h w -> b h w d"),
+    "Rows and columns of patches are still two axes. Join them.": _patches("b d h w -> b h w d"),
     "The bias of proj is missing.": lambda images, m: m(images) - m.proj.bias,
 }
 
@@ -155,11 +155,11 @@ _blocks = tokens_and_module(EncoderBlock, (2, 5, 12, 3, 20), (3, 4, 10, 2, 40), 
 _BLOCK = _module(
     lambda theirs, m: theirs(*_sizes(m)),
     _blocks,
-    "each LayerNorm stands before what it feeds, the residual is not normalized, and there is one GELU.",
+    "each LayerNorm stands before attention or MLP, the residual is not normalized, and there is one GELU.",
     level="hard",
 ) | {
     **combined(_block, _FIRST_NORMALIZED, _SECOND_NORMALIZED, wrong.GeluTwice),
-    "Each LayerNorm stands after its sum. That is post-norm, the way of 2017.": (
+    "Each LayerNorm stands after its sum. That is post-norm, as in 2017. Put it before attention and before the MLP.": (
         lambda z, block: block.norm2((z := block.norm1(block.attn(z) + z)) + block.mlp(z))
     ),
     "Nothing is added to the output of the attention: the first residual is missing.": (
@@ -168,14 +168,14 @@ _BLOCK = _module(
     "Nothing is added to the output of the MLP: the second residual is missing.": (
         lambda z, block: block.mlp(block.norm2(block.attn(block.norm1(z)) + z))
     ),
-    "Both norms are norm1. The MLP has its own, norm2.": (
+    "You use norm1 twice. The MLP has its own norm, norm2.": (
         lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp(block.norm1(z))
     ),
     "There is no GELU between the two linear maps.": (
         lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp.fc2(block.mlp.fc1(block.norm2(z)))
     ),
     wrong.UnbiasedVariance: _with_norms(__class__=wrong.UnbiasedVariance),
-    "Your LayerNorm has torch's own ε, 1e-5. The weights were trained with eps=1e-6.": _with_norms(eps=1e-5),
+    "Your LayerNorm has PyTorch's default ε, 1e-5. The weights were trained with eps=1e-6.": _with_norms(eps=1e-5),
 }
 
 
@@ -188,14 +188,14 @@ def _through(blocks: Iterable[nn.Module], x: Tensor, added: int = 0) -> Tensor:
 _ENCODER = _module(
     lambda theirs, m: theirs((sizes := _sizes(m.blocks[0]))[0], len(m.blocks), *sizes[1:]),
     tokens_and_module(Encoder, (2, 5, 12, 3, 3, 24), (3, 4, 8, 2, 2, 16)),
-    "a ModuleList of depth blocks, each made separately; every block takes what the one before gives.",
+    "a ModuleList of depth blocks, each made separately; every block takes the output of the one before.",
     level="easy",
 ) | {
-    "Only your last block counts: each takes what the one before gives.": lambda x, m: m.blocks[-1](x),
-    "Your last block is left out.": lambda x, m: _through(m.blocks[:-1], x),
-    "Your first block is left out.": lambda x, m: _through(m.blocks[1:], x),
+    "Only your last block counts. Each block takes the output of the one before.": lambda x, m: m.blocks[-1](x),
+    "Your last block is not used.": lambda x, m: _through(m.blocks[:-1], x),
+    "Your first block is not used.": lambda x, m: _through(m.blocks[1:], x),
     "Your blocks run from the last to the first.": lambda x, m: _through(m.blocks[::-1], x),
-    "You add x to each block's output; the block has added it already.": lambda x, m: _through(m.blocks, x, added=1),
+    "You add x to each block's output. The block has already added it.": lambda x, m: _through(m.blocks, x, added=1),
 }
 
 
