@@ -37,11 +37,11 @@ weights = Exercise(
 predict = Exercise(
     2 / 5, "exponentiate the four scores first; e to the power of ln 2 is a round number.", level="easy"
 ) | {
-    "That is how much the fourth key counts before the division by the sum.": 2.0,
-    "It would be so if all four scores were equal.": 1 / 4,
+    "That is the fourth exponential. Divide it by the sum of all four.": 2.0,
+    "That would be right if all four scores were equal.": 1 / 4,
     "That is what each of the other three keys gets.": 1 / 5,
     "That is the score itself.": math.log(2),
-    "That divides the scores; they have to go through the exponential first.": 1.0,
+    "That divides the scores. They have to go through the exponential first.": 1.0,
 }
 
 
@@ -51,14 +51,14 @@ def _centered(q):
 
 query = Exercise(
     lambda weights: _centered(weights.log() * len(weights) ** 0.5),
-    "here the scores are q/√d; the softmax exponentiates them, and a logarithm takes that back.",
+    "here the scores are q/√d. The softmax exponentiates them, and a logarithm undoes that.",
     lambda g: [(normal(g, d).softmax(dim=-1),) for d in (4, 7)],
     kind="derive",
 ) | {
-    "It gives these weights, but its entries do not sum to 0: subtract their mean.": lambda w: w.log() * len(w) ** 0.5,
-    "It would be right for scores that are not divided by √d.": lambda w: _centered(w.log()),
-    "You divide by √d once more, where its division has to be undone.": lambda w: _centered(w.log() / len(w) ** 0.5),
-    "You multiply by d; the score is divided by its root.": lambda w: _centered(w.log() * len(w)),
+    "Your weights are right, but the entries do not sum to 0: subtract their mean.": lambda w: w.log() * len(w) ** 0.5,
+    "That would be right if the scores were not divided by √d.": lambda w: _centered(w.log()),
+    "You divide by √d. Undo the division instead: multiply by √d.": lambda w: _centered(w.log() / len(w) ** 0.5),
+    "You multiply by d. The scores are divided by its root, so multiply by √d.": lambda w: _centered(w.log() * len(w)),
 }
 
 masked = Exercise(
@@ -89,7 +89,7 @@ masked = Exercise(
     "Your mask changes nothing.": lambda q, k, v, mask: attention(q, k, v)[0],
     "You divide by d instead of its root.": lambda q, k, v, mask: attention(q / q.shape[-1] ** 0.5, k, v, mask)[0],
     "You return the weights; multiply them by v.": lambda q, k, v, mask: attention(q, k, v, mask)[1],
-    "You hide with a score of 0, which is as good as any other. −∞ hides.": (
+    "You hide keys with a score of 0, which is a score like any other. Use −∞.": (
         lambda q, k, v, mask: attention_scores(q, k).masked_fill(~mask, 0.0).softmax(dim=-1) @ v
     ),
 }

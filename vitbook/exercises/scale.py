@@ -23,7 +23,7 @@ predict = Exercise(6, "each of the d products has variance 4 · 9; add them, tak
     "That is a variance. Take its root.": 36,
     "That is the standard deviation of q·k, before the division by √d.": 60,
     "That divides by d instead of its root.": 0.6,
-    "The variances of two factors multiply in a product; they do not add.": 13**0.5,
+    "The variance of a product is the product of the two variances here, not their sum.": 13**0.5,
 }
 
 
@@ -61,15 +61,15 @@ scores = Exercise(
     wrong.no_scale: lambda q, k: q @ k.mT,
     wrong.multiplied_by_the_scale: lambda q, k: q @ k.mT * q.shape[-1] ** 0.5,
     "You divide by D_h instead of its root.": lambda q, k: q @ k.mT / q.shape[-1],
-    "You divide by the root of the number of keys; it is the root of the width, √D_h.": (
+    "You divide by the root of the number of keys. Divide by the root of the width, √D_h.": (
         lambda q, k: q @ k.mT / k.shape[-2] ** 0.5
     ),
-    "You divide by the root of the number of queries; it is the root of the width, √D_h.": (
+    "You divide by the root of the number of queries. Divide by the root of the width, √D_h.": (
         lambda q, k: q @ k.mT / q.shape[-2] ** 0.5
     ),
-    "Your queries and keys are exchanged: there is a row for each query.": lambda q, k: attention_scores(k, q),
+    "Your queries and keys are exchanged. The result has one row for each query.": lambda q, k: attention_scores(k, q),
     "Your transpose of k reverses all axes. k.mT exchanges the last two.": (
         lambda q, k: q @ k.permute(*reversed(range(k.ndim))) / q.shape[-1] ** 0.5
     ),
-    "You apply the softmax already; it belongs to attend.": lambda q, k: attention_scores(q, k).softmax(dim=-1),
+    "You apply the softmax already. It belongs in attend.": lambda q, k: attention_scores(q, k).softmax(dim=-1),
 }

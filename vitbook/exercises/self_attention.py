@@ -49,7 +49,7 @@ product = Exercise(
     wrong.no_scale: lambda w_q, w_k: w_q @ w_k.T,
     wrong.multiplied_by_the_scale: lambda w_q, w_k: w_q @ w_k.T * w_q.shape[-1] ** 0.5,
     wrong.ScaledByTheWholeWidth: lambda w_q, w_k: w_q @ w_k.T / w_q.shape[0] ** 0.5,
-    "Your matrices are exchanged: M = W_Q W_Kᵀ/√D_h, and this is Mᵀ.": lambda w_q, w_k: product.reference(w_k, w_q),
+    "Your matrices are exchanged. M = W_Q W_Kᵀ/√D_h, and yours is Mᵀ.": lambda w_q, w_k: product.reference(w_k, w_q),
     "Your product is W_Qᵀ W_K. In X W_Q (X W_K)ᵀ, W_K is transposed.": lambda q, k: q.T @ k / q.shape[-1] ** 0.5,
 }
 
@@ -72,15 +72,15 @@ neighbor = Exercise(
     "add b to the scores one place below the diagonal, (i, i − 1), then take the softmax over the keys.",
     lambda g: [(normal(g, 5, 5), 1.7), (normal(g, 2, 3, 4, 4), -0.6)],
 ) | {
-    "That is the right neighbor: (i, i − 1) lies below the diagonal.": _biased(1),
-    "That is each token itself.": _biased(0),
-    "Your token 0 takes the last token for its left neighbor.": lambda scores, b: (
+    "You add b to the right neighbor's score. The left neighbor, (i, i − 1), lies below the diagonal.": _biased(1),
+    "You add b to each token's own score. The left neighbor is one place below the diagonal.": _biased(0),
+    "You treat the last token as the left neighbor of token 0, which has none.": lambda scores, b: (
         scores + b * torch.eye(scores.shape[-1]).to(scores).roll(-1, dims=1)
     ).softmax(dim=-1),
-    "You add b after the softmax; the rows no longer sum to 1.": lambda scores, b: (
+    "You add b after the softmax, so the rows no longer sum to 1. Add it to the scores.": lambda scores, b: (
         scores.softmax(dim=-1) + b * torch.ones(scores.shape[-1] - 1).to(scores).diag(-1)
     ),
-    "Your b is added to all scores alike, which a softmax does not see.": lambda scores, b: (scores + b).softmax(-1),
+    "You add b to all scores alike, which does not change the softmax.": lambda scores, b: (scores + b).softmax(-1),
     wrong.softmax_over_the_queries: lambda scores, b: _biased(1)(scores.mT, b).mT,
 }
 
@@ -105,6 +105,6 @@ project = Exercise(
 ) | {
     wrong.QkvInterleaved: _order("d three"),
     "Your query and key are exchanged.": lambda x, qkv: _order("three d")(x, qkv)[[1, 0, 2]],
-    "Your three stand in the wrong order: query, key, value.": lambda x, qkv: _order("three d")(x, qkv)[[2, 0, 1]],
+    "Your three are in the wrong order: query, key, value.": lambda x, qkv: _order("three d")(x, qkv)[[2, 0, 1]],
     "The bias of qkv is missing: call it, qkv(x).": lambda x, qkv: torch.stack((x @ qkv.weight.mT).chunk(3, dim=-1)),
 }
