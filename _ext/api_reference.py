@@ -62,20 +62,20 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     return set(homes.values()), shown - {None}
 
 
-FIGURES = ("drawings", "explorer")
+NO_LESSONS = ("drawings", "explorer", "runs")  # figures, and records of what was run
 
 
 @cache
 def taught(root: Path) -> dict[str, Chapter | None]:
     """The chapter of each module: that of its name, or the first to show its source, or else to import it.
 
-    None of a module that no chapter imports, or most of them, and of those that only draw: a figure is no lesson.
+    None of a module that no chapter imports, or most of them, and of `NO_LESSONS`.
     """
     chapters = [chapter for _, part in parts(root) for chapter in part if chapter.number]  # 0 only shows
     uses = {chapter: imported(root / f"{chapter.name}.ipynb") for chapter in chapters}
     homes: dict[str, Chapter | None] = {}
     for name in modules(root):
-        if name in FIGURES:
+        if name in NO_LESSONS:
             homes[name] = None
             continue
         users = [chapter for chapter in chapters if name in uses[chapter][0]]

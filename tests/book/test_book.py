@@ -77,7 +77,7 @@ def test_the_address_stands_in_one_place() -> None:
     )
     if found.returncode > 1:
         pytest.skip("no git here to search the project's files")
-    assert {*found.stdout.split()} <= {"pyproject.toml", "README.md", "CITATION.cff"}
+    assert {*found.stdout.split()} <= {"pyproject.toml", "README.md", "running.md", "CITATION.cff"}
 
 
 def test_the_version_is_the_same_everywhere() -> None:

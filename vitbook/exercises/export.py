@@ -30,16 +30,6 @@ error = Exercise(0.0025, "the scale is the largest over 127; rounding is off by 
     "That divides by 254 and halves again.": 0.00125,
 }
 
-bytes = Exercise(
-    4 * 8 * 128**2,
-    "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.",
-    level="easy",
-) | {
-    "That is one block; there are four.": 8 * 128**2,
-    "That is in float32, four bytes each.": 4 * 4 * 8 * 128**2,
-    "The MLP here is 2D wide, not 4D.": 4 * 12 * 128**2,
-}
-
 quantize = Exercise(
     lambda weight: _both(export.quantize(weight)),
     "scale = weight.abs().amax(dim=1, keepdim=True) / 127.",
@@ -74,4 +64,13 @@ linear = Exercise(
     "The scales are added; the product of sq and SQ is sS times the product of the whole numbers.": (
         lambda q, s, Q, S: (q @ Q.mT) * (s + S.mT)
     ),
+}
+
+bytes = Exercise(
+    4 * 8 * 128**2,
+    "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.",
+) | {
+    "That is one block; there are four.": 8 * 128**2,
+    "That is in float32, four bytes each.": 4 * 4 * 8 * 128**2,
+    "The MLP here is 2D wide, not 4D.": 4 * 12 * 128**2,
 }
