@@ -3,15 +3,14 @@
 `diagnose` prints the report; `examine` gives it as a list. The model is only looked at: everything is tried on copies.
 """
 
-import importlib.metadata
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import nn
 
+from vitbook._support.site import chapters_address
 from vitbook.diagnosis import inside  # noqa: F401, its questions
 from vitbook.diagnosis.case import Case, NotAsked
 from vitbook.diagnosis.questions import QUESTIONS, Failed, Question, logits_come_out
@@ -35,7 +34,7 @@ class Finding:
     def link(self) -> str:
         """The public address of the section, or its place in the repository where that address is not known."""
         chapter, _, section = self.where.partition(".ipynb")
-        return f"{_site()}{chapter}.html{section}" if _site() else f"chapters/{self.where}"
+        return f"{chapters_address()}{chapter}.html{section}" if chapters_address() else f"chapters/{self.where}"
 
     @property
     def lines(self) -> list[str]:
@@ -43,18 +42,6 @@ class Finding:
         doubt = [f"Not certain: {self.reason}."] if self.certainty == "likely" else []
         suspect = "Suspect" if self.certainty == "certain" else "Perhaps"
         return [self.details, f"{suspect}: {self.suspect}", *doubt, f"Read {self.link}"]
-
-
-@cache
-def _site() -> str:
-    """Where GitHub shows the chapters of the repository that the package was made from; "" if it does not tell."""
-    try:
-        addresses = importlib.metadata.metadata("vitbook").get_all("Project-URL") or []
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-    repository = next((url for line in addresses for name, url in [line.split(", ")] if name == "Repository"), "")
-    owner, _, name = repository.removeprefix("https://github.com/").strip("/").partition("/")
-    return f"https://{owner.lower()}.github.io/{name}/chapters/" if name else ""
 
 
 def diagnose(

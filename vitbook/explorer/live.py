@@ -29,6 +29,7 @@ from safetensors.torch import save
 
 from vitbook._support.files import write_whole
 from vitbook._support.images import decode_image
+from vitbook._support.site import chapters_address
 from vitbook.attention_maps import recorded_attention
 from vitbook.data import Split, album_credits, digits
 from vitbook.drawings.palette import COLORS, variables
@@ -41,6 +42,7 @@ COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importM
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
 NEEDS = {"ask": ("model-{model}", "album"), "train": ("digits",), "query": ()}  # parts that a figure loads
+CHAPTERS = {"ask": "13_attention_maps", "train": "10_training", "query": "01_attention"}
 INVITATIONS = {"ask": "Ask the model yourself", "train": "Train it yourself", "query": "Move the query"}
 SIDE = 240  # of the still, in pixels
 
@@ -170,11 +172,17 @@ def _ask_still(trained: Pretrained, name: str) -> str:
 
 
 def host(figure: str, model: str, still: str) -> str:
-    """What stands in a page: a still in HTML, and a button that live.js, where it is there, makes work."""
+    """What stands in a page: a still in HTML, where the figure is live, and a button that live.js makes work."""
+    address = f"{chapters_address()}{CHAPTERS[figure]}.html"
+    link = (
+        f'<span class="elsewhere">Live <a href="{address}">on the book\'s site</a>.</span>'
+        if chapters_address()
+        else ""
+    )
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
         '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
-        f"{INVITATIONS[figure]}</button></p>\n</div>"
+        f"{INVITATIONS[figure]}</button> {link}</p>\n</div>"
     )
 
 

@@ -34,6 +34,7 @@ async function ask(root, thread, model, album) {
   const tokens = prefix + rows * columns;
   const find = (selector) => root.querySelector(selector);
   const control = (name) => find(`[name="${name}"]`);
+  const choices = () => /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=photo]"));
   const { simd } = await thread("load", model);
 
   const photographs = new Map(); // name → {title, canvas, seen}
@@ -94,9 +95,7 @@ async function ask(root, thread, model, album) {
       find(".notice").textContent = "";
       find(".figure").setAttribute("aria-busy", true);
       await addPhotograph("own", file.name || "the pasted image", file);
-      for (const choice of root.querySelectorAll("[name=photo]")) {
-        choice.checked = false;
-      }
+      choices().forEach((choice) => (choice.checked = false));
       find(".notice").textContent = await remark(file);
       await change({ photo: "own", covered: new Set() });
     } catch (error) {
@@ -284,7 +283,7 @@ async function ask(root, thread, model, album) {
         return element("label", { title }, choice, element("img", { src, alt: "" }));
       }),
     );
-    for (const choice of root.querySelectorAll("[name=photo]")) {
+    for (const choice of choices()) {
       choice.checked = choice.value === state.photo;
       choice.toggleAttribute("data-first", choice.checked);
     }
@@ -474,7 +473,7 @@ async function ask(root, thread, model, album) {
     });
     document.addEventListener("paste", (event) => {
       const file = event.clipboardData.files[0];
-      if (file && root.host.getRootNode().activeElement) {
+      if (file && /** @type {ShadowRoot} */ (root.host.getRootNode()).activeElement) {
         takeFile(file);
       }
     });

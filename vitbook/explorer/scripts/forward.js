@@ -13,17 +13,30 @@
  * @property {string[]} [removed] heads that say nothing, as "block.head": their output is zero
  */
 
+/**
+ * A linear map or a LayerNorm, and what each computation leaves behind.
+ * @typedef {{weight: Matrix, bias?: Matrix}} Layer
+ * @typedef {{blocks: Record<string, Matrix>[], features?: Matrix, z?: Matrix, patches?: Matrix}} Trace
+ * @typedef {any} Model as `buildModel` made it: parts have the names that they have in Python
+ */
+
 const LAYER_NORM_EPS = 1e-6;
 const BATCH_NORM_EPS = 1e-5;
 
-/** Logits of the K classes. Images (B, C·H·W) → (B, K). `trace`, if given, is filled with all that was computed. */
+/**
+ * Logits of the K classes. Images (B, C·H·W) → (B, K). `trace`, if given, is filled with all that was computed.
+ * @type {(model: Model, images: Matrix, change?: Change, trace?: Trace) => Matrix}
+ */
 function forward(model, images, change = {}, trace = { blocks: [] }) {
   const z = tokens(model, images, change, trace);
   trace.features = features(model, z, images.rows);
   return linear(trace.features, model.head);
 }
 
-/** Every token after the last LayerNorm, class token first. (B, C·H·W) → (B·T, D). */
+/**
+ * Every token after the last LayerNorm, class token first. (B, C·H·W) → (B·T, D).
+ * @type {(model: Model, images: Matrix, change: Change, trace: Trace) => Matrix}
+ */
 function tokens(model, images, change, trace) {
   let z = embed(model, images, change, trace); // Eq. 1
   Object.values(model.encoder.blocks).forEach((block, index) => {
@@ -34,7 +47,10 @@ function tokens(model, images, change, trace) {
   return layerNorm(z, model.norm); // Eq. 4
 }
 
-/** z₀ = [x_class; x_p¹E; …; x_pᴺE] + E_pos. (B, C·H·W) → (B·T, D). Eq. 1. */
+/**
+ * z₀ = [x_class; x_p¹E; …; x_pᴺE] + E_pos. (B, C·H·W) → (B·T, D). Eq. 1.
+ * @type {(model: Model, images: Matrix, change: Change, trace: Trace) => Matrix}
+ */
 function embed({ config, embedding }, images, change, trace) {
   const prefix = config.class_token ? 1 : 0;
   const x = patchEmbed(embedding.patch_embed, images, config, trace); // (B·N, D)
@@ -144,7 +160,10 @@ function batchNormAndRelu({ x, channels, height, width }, { weight, bias, runnin
   }
 }
 
-/** Look around, then think, each added to what was there. (B·T, D) → (B·T, D). */
+/**
+ * Look around, then think, each added to what was there. (B·T, D) → (B·T, D).
+ * @type {(block: Model, x: Matrix, config: any, removed: Set<number>, trace: Record<string, Matrix>) => Matrix}
+ */
 function encoderBlock(block, x, config, removed, trace) {
   trace.norm1 = layerNorm(x, block.norm1);
   x = add(attend(block.attn, trace.norm1, config, removed, trace), x); // Eq. 2
@@ -153,7 +172,10 @@ function encoderBlock(block, x, config, removed, trace) {
   return add(mlp(block.mlp, trace.norm2, trace), x); // Eq. 3
 }
 
-/** Multi-head self-attention. (B·T, D) → (B·T, D). Eqs. 5–8. */
+/**
+ * Multi-head self-attention. (B·T, D) → (B·T, D). Eqs. 5–8.
+ * @type {(attn: Model, x: Matrix, config: any, removed: Set<number>, trace: Record<string, Matrix>) => Matrix}
+ */
 function attend(attn, x, { num_heads, dim, tokens: T }, removed, trace) {
   const [B, width] = [x.rows / T, dim / num_heads];
   const qkv = (trace.qkv = linear(x, attn.qkv)); // (B·T, 3D): queries, keys and values of every head
@@ -172,7 +194,10 @@ function attend(attn, x, { num_heads, dim, tokens: T }, removed, trace) {
   return linear(heads, attn.proj);
 }
 
-/** Two linear maps with a GELU between, on each token separately. (B·T, D) → (B·T, D). */
+/**
+ * Two linear maps with a GELU between, on each token separately. (B·T, D) → (B·T, D).
+ * @type {(layers: {fc1: Layer, fc2: Layer}, x: Matrix, trace: Record<string, Matrix>) => Matrix}
+ */
 function mlp({ fc1, fc2 }, x, trace) {
   trace.hidden = linear(x, fc1);
   trace.active = gelu(trace.hidden);
@@ -196,7 +221,10 @@ function features({ config }, z, B) {
   return out;
 }
 
-/** x·Wᵀ + b. (m, in) → (m, out). */
+/**
+ * x·Wᵀ + b. (m, in) → (m, out).
+ * @type {(x: Matrix, layer: Layer) => Matrix}
+ */
 function linear(x, { weight, bias }) {
   const y = x.space.matrix(x.rows, weight.rows);
   if (bias) {

@@ -5,7 +5,10 @@
    `grads` has the model's structure. Each function adds to it, takes the gradient of the loss with respect to what a
    function of forward.js returned, and returns that with respect to what it was given. */
 
-/** Gradients of the loss with respect to every number of a plain model. dLogits (B, K); trace as `forward` filled it. */
+/**
+ * Gradients of the loss with respect to every number of a plain model. dLogits (B, K); trace as `forward` filled it.
+ * @type {(model: Model, grads: Model, trace: Trace, dLogits: Matrix) => void}
+ */
 function backward(model, grads, trace, dLogits) {
   const B = dLogits.rows;
   const dFeatures = linearBack(model.head, grads.head, trace.features, dLogits);
@@ -87,7 +90,10 @@ function embedBack({ config, embedding }, grads, trace, dz, B) {
   linearBack(embedding.patch_embed.proj, grads.patch_embed.proj, trace.patches, dPatches);
 }
 
-/** y = x·Wᵀ + b: dW = dyᵀ·x, db = Σ dy, dx = dy·W. */
+/**
+ * y = x·Wᵀ + b: dW = dyᵀ·x, db = Σ dy, dx = dy·W.
+ * @type {(layer: Layer, grads: Layer, x: Matrix, dy: Matrix) => Matrix}
+ */
 function linearBack({ weight }, grads, x, dy) {
   transposedTimes(dy, x, grads.weight);
   if (grads.bias) {
@@ -111,6 +117,9 @@ function geluBack(x, dy) {
 
 /**
  * Mean cross-entropy, in nats, with a share of the target spread evenly over the classes, and its gradient.
+ * @param {Matrix} logits
+ * @param {ArrayLike<number>} labels
+ * @param {number} smoothing
  * @returns {{loss: number, dLogits: Matrix}}
  */
 function crossEntropy(logits, labels, smoothing) {
@@ -149,8 +158,13 @@ function zerosLike(part) {
 
 /** AdamW, Loshchilov and Hutter 2019, with torch's defaults; only matrices of linear maps decay. */
 class AdamW {
-  constructor(model, { decay, clip = 1, beta1 = 0.9, beta2 = 0.999, eps = 1e-8 }) {
-    Object.assign(this, { decay, clip, beta1, beta2, eps, steps: 0 });
+  /**
+   * @param {Model} model
+   * @param {number} decay
+   */
+  constructor(model, decay) {
+    this.decay = decay;
+    this.steps = 0;
     this.grads = zerosLike(model);
     const [means, squares] = [named(zerosLike(model)), named(zerosLike(model))];
     const gradients = named(this.grads);
@@ -162,13 +176,13 @@ class AdamW {
 
   /** Move every number by the gradients that were added up since the last step, and forget them. */
   step(rate) {
-    const { beta1, beta2, eps } = this;
+    const [beta1, beta2, eps, clip] = [0.9, 0.999, 1e-8, 1];
     this.steps++;
     let squares = 0;
     for (const { g } of this.tensors) {
       squares += g.data.reduce((sum, value) => sum + value * value, 0);
     }
-    const shorten = Math.min(1, this.clip / (Math.sqrt(squares) + 1e-6));
+    const shorten = Math.min(1, clip / (Math.sqrt(squares) + 1e-6));
     const step = rate / (1 - beta1 ** this.steps);
     const growth = 1 / Math.sqrt(1 - beta2 ** this.steps);
     for (const { w, g, m, v, decays } of this.tensors) {

@@ -4,7 +4,11 @@
 
 const BATCH = 64;
 
-/** @type {{space: Workspace, config: any, data: any, model?: any, running?: number}} */
+/**
+ * @typedef {{images: Float32Array, labels: Uint8Array}} Split
+ * @type {{space: Workspace, config: any, mean: number[], std: number[], train: Split, test: Split, empty: number,
+ *   running: number, model?: Model, optimizer?: AdamW}}
+ */
 let school;
 
 const answers = {
@@ -22,8 +26,10 @@ const answers = {
   /**
    * Train from random weights, which `seed` fixes; after each epoch, news of how far it is.
    * @param {{seed: number, epochs: number, withoutPositions: boolean}} question
+   * @param {(news: object) => void} news
    */
-  async train({ seed, epochs, withoutPositions, peak = 3e-3, decay = 0.3, smoothing = 0.1 }, news) {
+  async train({ seed, epochs, withoutPositions }, news) {
+    const [peak, decay, smoothing] = [3e-3, 0.3, 0.1];
     const own = ++school.running; // an earlier training stops
     const random = randomFrom(seed);
     start(withoutPositions, freshTensors(school.config, random), decay);
@@ -81,7 +87,7 @@ const answers = {
 function start(withoutPositions, tensors, decay) {
   school.space.top = school.empty; // an earlier model is given up
   school.model = buildModel(school.space, { ...school.config, withoutPositions }, tensors);
-  school.optimizer = new AdamW(school.model, { decay });
+  school.optimizer = new AdamW(school.model, decay);
 }
 
 /** One step: forward, loss, backward, and every number moves. Returns the loss. */

@@ -7,7 +7,8 @@
 var vitbookLive = (() => {
   const parts = new Map(); // name → what was handed over
   const waiting = new Map(); // name → the promise of it
-  const beside = document.currentScript?.src.replace(/[^/]*$/, "");
+  const own = /** @type {HTMLScriptElement | null} */ (document.currentScript);
+  const beside = own?.src.replace(/[^/]*$/, "");
 
   /** Called by the script of a part. */
   function deliver(name, content) {
@@ -82,7 +83,8 @@ var vitbookLive = (() => {
       await made.start(root, made.worker && thread(made.worker), ...given);
       shown.replaceChildren(place);
       place.hidden = false;
-      root.querySelector("[data-first]")?.focus({ preventScroll: true });
+      const first = /** @type {HTMLElement | null} */ (root.querySelector("[data-first]"));
+      first?.focus({ preventScroll: true });
     } catch (error) {
       delete host.dataset.started;
       button.textContent = `It could not be started: ${error.message}. Try again`;
@@ -97,9 +99,11 @@ var vitbookLive = (() => {
   }
 
   function begin() {
-    for (const host of document.querySelectorAll(".vitbook-live:not([data-ready])")) {
+    const hosts = document.querySelectorAll(".vitbook-live:not([data-ready])");
+    for (const host of /** @type {NodeListOf<HTMLElement>} */ (hosts)) {
       host.dataset.ready = "yes";
-      const button = host.querySelector(".live-start");
+      host.querySelector(".elsewhere")?.remove(); // it is here
+      const button = /** @type {HTMLButtonElement} */ (host.querySelector(".live-start"));
       button.disabled = false;
       button.style.visibility = "visible";
       button.addEventListener("click", () => start(host));

@@ -10,21 +10,32 @@
 
 /** Memory for matrices, handed out from one end, and taken back from there to a mark. */
 class Workspace {
-  /** @param {Uint8Array | null} module kernels.wasm; null, or bytes that this browser cannot run, for plain JavaScript */
+  /** @param {Uint8Array<ArrayBuffer> | null} module kernels.wasm; null, or bytes that this browser cannot run, for plain JavaScript */
   constructor(module) {
+    /** The first address that is free. */
     this.top = 1024;
+    /** @type {{buffer: ArrayBuffer, grow?: (pages: number) => number}} */
+    this.memory = { buffer: new ArrayBuffer(0) };
     this.simd = module !== null && typeof WebAssembly === "object" && WebAssembly.validate(module);
     if (this.simd) {
-      this.memory = new WebAssembly.Memory({ initial: 256 });
-      const env = { memory: this.memory, abort: () => { throw new Error("the kernels stopped"); } };
-      this.kernels = /** @type {any} */ (new WebAssembly.Instance(new WebAssembly.Module(module), { env }).exports);
+      const memory = new WebAssembly.Memory({ initial: 256 });
+      const stop = () => {
+        throw new Error("the kernels stopped");
+      };
+      const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory, abort: stop } });
+      this.memory = memory;
+      this.kernels = /** @type {Kernels} */ (/** @type {unknown} */ (exports));
     } else {
       this.memory = { buffer: new ArrayBuffer(1 << 24) };
       this.kernels = plainKernels(this.memory.buffer);
     }
   }
 
-  /** A matrix of zeros. */
+  /**
+   * A matrix of zeros.
+   * @param {number} rows
+   * @param {number} columns
+   */
   matrix(rows, columns) {
     const at = this.top;
     this.top += Math.ceil((rows * columns) / 4) * 16; // the kernels take four numbers at a time
@@ -42,12 +53,17 @@ class Workspace {
     } else {
       const larger = new ArrayBuffer(this.memory.buffer.byteLength + bytes);
       new Uint8Array(larger).set(new Uint8Array(this.memory.buffer));
-      this.memory.buffer = larger;
+      this.memory = { buffer: larger };
       this.kernels = plainKernels(larger);
     }
   }
 
-  /** What `work` returns; the matrices that it made are given up. Whatever is to be kept has to be copied out of them. */
+  /**
+   * What `work` returns; the matrices that it made are given up. Whatever is to be kept has to be copied out of them.
+   * @template T
+   * @param {() => T} work
+   * @returns {T}
+   */
   forNow(work) {
     const mark = this.top;
     try {
@@ -60,8 +76,19 @@ class Workspace {
 
 /** Rows and columns in a workspace, or a part of another matrix, whose rows lie `stride` numbers apart. */
 class Matrix {
+  /**
+   * @param {Workspace} space
+   * @param {number} at its address
+   * @param {number} rows
+   * @param {number} columns
+   * @param {number} stride
+   */
   constructor(space, at, rows, columns, stride) {
-    Object.assign(this, { space, at, rows, columns, stride });
+    this.space = space;
+    this.at = at;
+    this.rows = rows;
+    this.columns = columns;
+    this.stride = stride;
   }
 
   /** Some rows and columns of it: the same numbers, not a copy. */
@@ -89,17 +116,26 @@ class Matrix {
   }
 }
 
-/** A·B, added to what is in `into` where that is given. (m, k), (k, n) → (m, n). */
+/**
+ * A·B, added to what is in `into` where that is given. (m, k), (k, n) → (m, n).
+ * @type {(a: Matrix, b: Matrix, into?: Matrix) => Matrix}
+ */
 function times(a, b, into) {
   return product(a.rows, a.columns, a.stride, 1, a, b, into);
 }
 
-/** Aᵀ·B, likewise. (k, m), (k, n) → (m, n). */
+/**
+ * Aᵀ·B, likewise. (k, m), (k, n) → (m, n).
+ * @type {(a: Matrix, b: Matrix, into?: Matrix) => Matrix}
+ */
 function transposedTimes(a, b, into) {
   return product(a.columns, a.rows, 1, a.stride, a, b, into);
 }
 
-/** A·Bᵀ, likewise. (m, k), (n, k) → (m, n). */
+/**
+ * A·Bᵀ, likewise. (m, k), (n, k) → (m, n).
+ * @type {(a: Matrix, b: Matrix, into?: Matrix) => Matrix}
+ */
 function timesTransposed(a, b, into = a.space.matrix(a.rows, b.rows)) {
   return a.space.forNow(() => times(a, transposed(b), into));
 }
@@ -110,20 +146,29 @@ function product(m, k, rowA, stepA, a, b, into = a.space.matrix(m, b.columns)) {
   return into;
 }
 
-/** (m, n) → (n, m) */
+/**
+ * (m, n) → (n, m)
+ * @type {(x: Matrix) => Matrix}
+ */
 function transposed(x) {
   const y = x.space.matrix(x.columns, x.rows);
   x.space.kernels.transpose(y.at, y.stride, x.at, x.stride, x.rows, x.columns);
   return y;
 }
 
-/** y += x; returns y. (m, n), (m, n) → (m, n). */
+/**
+ * y += x; returns y. (m, n), (m, n) → (m, n).
+ * @type {(y: Matrix, x: Matrix) => Matrix}
+ */
 function add(y, x) {
   y.space.kernels.add(y.at, x.at, y.rows * y.columns);
   return y;
 }
 
-/** Each row of x becomes softmax(scale·x), in place. */
+/**
+ * Each row of x becomes softmax(scale·x), in place.
+ * @type {(x: Matrix, scale: number) => Matrix}
+ */
 function softmax(x, scale) {
   x.space.kernels.softmax(x.at, x.rows, x.columns, scale);
   return x;

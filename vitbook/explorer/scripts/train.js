@@ -38,6 +38,12 @@ async function train(root, thread, digits) {
     return made;
   }
 
+  /** What is there once a model has been trained. */
+  const showAfter = (shown) => {
+    for (const part of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(".after"))) {
+      part.hidden = !shown;
+    }
+  };
   const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
   const ink = () => getComputedStyle(find(".figure")).color;
   const paper = () => getComputedStyle(find(".figure")).backgroundColor;
@@ -54,7 +60,7 @@ async function train(root, thread, digits) {
     control("train").disabled = true;
     control("stop").disabled = false;
     find(".changed tbody").replaceChildren();
-    root.querySelectorAll(".after").forEach((part) => (part.hidden = true));
+    showAfter(false);
     find(".figure").setAttribute("aria-busy", true);
     try {
       const { stopped } = await thread("train", { seed, epochs, withoutPositions }, (news) => {
@@ -73,7 +79,7 @@ async function train(root, thread, digits) {
         drawAlike(news.alike);
       });
       if (stopped) {
-        root.querySelectorAll(".after").forEach((part) => (part.hidden = false));
+        showAfter(true);
         drawPad();
       }
     } catch (error) {
@@ -115,7 +121,7 @@ async function train(root, thread, digits) {
 
   /** What the class token attends to, head by head: the digit, clear where the weight is large. */
   function drawHeads(attention, levels) {
-    const canvases = root.querySelectorAll(".heads canvas");
+    const canvases = /** @type {NodeListOf<HTMLCanvasElement>} */ (root.querySelectorAll(".heads canvas"));
     for (let i = 0; i < depth * num_heads; i++) {
       const context = canvases[i].getContext("2d");
       const weights = attention[Math.floor(i / num_heads)].subarray((i % num_heads) * tokens * tokens + 1).subarray(0, patches);

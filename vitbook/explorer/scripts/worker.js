@@ -38,8 +38,13 @@ const answers = {
   },
 };
 
-/** Logits, attention weights (L, h, T, T), queries and keys (L, T, 3D), and the logit lens (L + 1, K), in plain arrays. */
-function answer(image, { pixels, covered = [], ...change } = {}) {
+/**
+ * Logits, attention weights (L, h, T, T), queries, keys and values (L, T, 3D), and the logit lens (L + 1, K), as arrays.
+ * @param {Pixels} image
+ * @param {Change & {pixels?: number[], covered?: number[]}} interference a shuffled order of patches, covered patches
+ */
+function answer(image, interference = {}) {
+  const { pixels, covered = [], ...change } = interference;
   const { space, model, preprocessing } = loaded;
   const { config } = model;
   return space.forNow(() => {
