@@ -69,7 +69,7 @@ class ModernAttention(MultiHeadSelfAttention):
     """Multi-head self-attention whose queries and keys may be normalized and turned. (B, T, D) → (B, T, D).
 
     qk_norm: an RMSNorm over each query and each key of each head, so that with gains γ no score exceeds √D_h · max|γ_q|
-    · max|γ_k| (Dehghani et al. 2023, "22 billion", section 2). Differs: they use LayerNorm. The attribute `angles`,
+    · max|γ_k| (as in ViT-22B, arXiv 2302.05442, section 2). Differs: there it is a LayerNorm. The attribute `angles`,
     (T, D_h/2), turns queries and keys as in `rotate`; None turns nothing. Other arguments as in
     `MultiHeadSelfAttention`.
     """
@@ -97,7 +97,7 @@ class ModernAttention(MultiHeadSelfAttention):
 class ScaledLinear(nn.Linear):
     """LayerScale: γ ⊙ (xW + b), γ a learned number for each entry of the output. (..., D_in) → (..., D_out).
 
-    Touvron et al. 2021 ("Going deeper"), Eq. 4, for the last linear map of a branch, where γ ⊙ branch(x) belongs.
+    CaiT (arXiv 2103.17239), section 2, for the last linear map of a branch, where γ ⊙ branch(x) belongs.
     scale: what every γ begins as.
     """
 
@@ -254,6 +254,14 @@ class ModernViT(VisionTransformer):
         """As in `VisionTransformer`; rotary positions are computed again, with nothing to interpolate."""
         super().resize(image_size)
         self._turn()
+
+    def initialize(self) -> None:
+        """As in `VisionTransformer`; the pooling's maps are drawn like those of the encoder."""
+        super().initialize()
+        for module in self.pooling.modules() if hasattr(self, "pooling") else ():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
 
     def _turn(self) -> None:
         """Give every attention the angles of the grid; tokens before the patches are not turned."""

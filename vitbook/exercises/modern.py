@@ -31,7 +31,6 @@ rms_norm = Exercise(
 }
 
 
-
 def _turn_neighbors(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     """The paper's pairs, 2i with 2i + 1."""
     halves = modern.rotate(torch.cat([x[..., ::2], x[..., 1::2]], dim=-1), angles)
