@@ -10,7 +10,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitbook import modern
+from vitbook.checkpoint import save_checkpoint
 from vitbook.modern import ModernAttention, ModernBlock, ModernConfig, ModernViT, rotary_angles, rotate
+from vitbook.pretrained import load_pretrained
 from vitbook.vit import VisionTransformer
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -150,6 +152,16 @@ def test_every_part_has_an_effect_and_learns(changes):
     model(x).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad.abs().max() > 0, name
+
+
+@torch.no_grad()
+def test_a_checkpoint_brings_its_parts_back(tmp_path):
+    model = ModernViT(config(**EVERYTHING))
+    facts = {"model": asdict(model.config), "mean": [0.5] * 3, "std": [0.2] * 3, "class_names": list("abcdefghi")}
+    save_checkpoint(tmp_path, "best", model.state_dict(), facts)
+    twin, x = load_pretrained(tmp_path / "best.json").model, check.images()
+    assert twin.config == model.config
+    assert_close(twin(x), model.eval()(x))
 
 
 @pytest.mark.door

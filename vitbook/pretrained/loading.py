@@ -167,7 +167,8 @@ def _open(
 def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]:
     """Shape, preprocessing and class names, as a checkpoint of ours states them."""
     try:
-        config, class_names = from_json(ViTConfig, facts["model"]), tuple(map(str, facts["class_names"]))
+        kind = ModernConfig if "registers" in facts["model"] else ViTConfig
+        config, class_names = from_json(kind, facts["model"]), tuple(map(str, facts["class_names"]))
         moments = {name: tuple(map(float, facts[name])) for name in ("mean", "std")}
         if (len(moments["mean"]), len(class_names)) != (config.channels, config.num_classes):
             raise ValueError(f"expected {config.channels} channels and {config.num_classes} names")
