@@ -17,7 +17,6 @@ KERNELS = {
     "torchvision": dict(mode="bicubic", align_corners=True, antialias=False),
     "deit": dict(mode="bicubic", align_corners=False, antialias=False),
     "hf": dict(mode="bicubic", align_corners=False, antialias=False),
-    "dinov2": dict(mode="bicubic", align_corners=False, antialias=False),  # with registers as "timm"
 }
 
 

@@ -33,11 +33,8 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 _HEAD_DIM = {1280: 80, 4096: 128}  # D/h by D; else 64 (H/14; DINOv3's largest)
 _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
-_KERNEL_OF = {
-    "big_vision": "google",
-    "vitbook": "timm",
-    "dinov3": "timm",
-}  # whose interpolation a style takes, if not its own
+# whose interpolation a style takes, if not its own
+_KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm"}
 _NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
@@ -110,7 +107,7 @@ def load_pretrained(
         if not (num_heads or weights.num_heads):
             wide = config.dim // config.num_heads
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
-    antialiased = style == "dinov2" and REGISTERS in weights.tensors
+    antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
     kernel = resize or ("timm" if antialiased else _KERNEL_OF.get(style, style))
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
