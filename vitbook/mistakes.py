@@ -25,6 +25,7 @@ from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
+from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
 from vitbook.patches import PatchEmbedding, patchify
 from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
@@ -478,6 +479,45 @@ def one_map_for_every_picture(weights, grid):
     Your figure takes the map of the batch's first image for all of them."""
     first = weights[:, :1].expand_as(weights)
     return patch_map(first, grid)
+
+
+# The block of today
+
+
+@_wrong("21_modern#a-position-is-a-rotation", prop.turning_keeps_norms_and_offsets, of=rotate)
+def one_pair_by_two_angles(x, angles):
+    """Somebody's rotary weights load, and their model sees a scrambled image.
+    You pair entry i with entry i + D_h/2 and give them the angles of neighbors. Pair and angle must agree."""
+    a, b = x.chunk(2, dim=-1)
+    angles = angles.repeat_interleave(2, dim=-1)  # right where neighbors are paired
+    return x * angles.cos().to(x.dtype) + torch.cat([-b, a], dim=-1) * angles.sin().to(x.dtype)
+
+
+@_wrong("21_modern#rows-and-columns", prop.angles_tell_offsets_apart, of=rotary_angles)
+def patches_in_single_file(grid, head_dim, base=100.0):
+    """The last patch of a row and the first of the next are neighbors to the model.
+    Your angles count patches one after the other. Turn half of the pairs by the row, half by the column."""
+    return rotary_angles((1, grid[0] * grid[1]), head_dim, base)
+
+
+@_wrong("21_modern#scores-with-a-bound", prop.scores_are_bounded)
+class OnlyQueriesNormalized(ModernAttention):
+    """With a high learning rate, scores still grow until one key gets all the attention.
+    You normalize the queries and leave the keys. A score is bounded only if both are."""
+
+    def project(self, x):
+        _, k, v = MultiHeadSelfAttention.project(self, x)
+        return super().project(x)[0], k, v
+
+
+@_wrong("21_modern#tokens-for-nothing", prop.registers_leave_no_trace)
+class RegistersInTheMean(ModernViT):
+    """The features of an image are diluted by tokens that stand for no part of it.
+    You average over the registers too. They are for the encoder alone: drop them before the mean."""
+
+    def features(self, images):
+        z = self.tokens(images)
+        return z[:, 0] if self.config.pool == "class" else z[:, int(self.config.class_token) :].mean(dim=1)
 
 
 # Any number of tokens

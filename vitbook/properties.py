@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.attention import attention as right_attention
+from vitbook.modern import ModernConfig
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding
 from vitbook.patches import patchify as right_patchify
@@ -558,3 +559,57 @@ def windows_are_looked_into(window_attention: Callable) -> None:
         _close(window_attention(attention, x, grid, 2, shift), attention(x, window[:, None] == window))
     square = x[:, :16]
     _close(window_attention(attention, square, (4, 4), 4, 0), attention(square))
+
+
+# The block of today
+
+
+def turning_keeps_norms_and_offsets(rotate: Callable) -> None:
+    """Implementations are functions (x, angles): lengths stay, and scores depend on differences of angles alone.
+
+    Half of the entries are turned into the other half, by the angle of their pair.
+    """
+    q, k, angles = torch.randn(B, HEADS, T, 8), torch.randn(B, HEADS, T, 8), 3 * torch.randn(T, 4)
+    _close(rotate(q, angles).norm(dim=-1), q.norm(dim=-1))
+    _close(rotate(q, torch.zeros(T, 4)), q)
+    moved = angles + torch.randn(4)  # every token by the same
+    _close(rotate(q, moved) @ rotate(k, moved).mT, rotate(q, angles) @ rotate(k, angles).mT)
+    first, turned = torch.eye(8)[0].expand(1, 8), torch.zeros(1, 8)
+    turned[0, 0], turned[0, 4] = math.cos(2), math.sin(2)
+    _close(rotate(first, torch.tensor([[2.0, 0, 0, 0]])), turned)
+
+
+def angles_tell_offsets_apart(rotary_angles: Callable) -> None:
+    """Implementations are functions (grid, head_dim): two pairs of patches differ by the same angles where their
+    offsets in rows and columns are the same, and only there."""
+    grid = (3, 5)
+    angles = rotary_angles(grid, 8)
+    assert angles.shape == (15, 4)
+    place = torch.cartesian_prod(torch.arange(3), torch.arange(5))
+    offsets = (place[:, None] - place).flatten(0, 1)
+    differences = (angles[:, None] - angles).flatten(0, 1)
+    same_offset = (offsets[:, None] == offsets).all(dim=-1)
+    same_angles = (differences[:, None] - differences).abs().amax(dim=-1) < 1e-4
+    assert torch.equal(same_offset, same_angles)
+
+
+def scores_are_bounded(attention: Callable) -> None:
+    """Implementations are classes with qk_norm: no score exceeds √D_h, however large queries and keys are."""
+    layer = attention(D, HEADS, qk_norm=True)
+    for scale in (1, 100):
+        q, k, _ = layer.project(scale * torch.randn(B, T, D))
+        assert (q @ k.mT).abs().max() / math.sqrt(D // HEADS) <= math.sqrt(D // HEADS) * (1 + 1e-5)
+
+
+def registers_leave_no_trace(vit: Callable) -> None:
+    """Implementations are classes of models: with registers, features have the same shape, and the mean of the patches
+    is that of the patches. Registers are no copies of each other."""
+    sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=P, channels=C, num_classes=K, dim=D, depth=2, num_heads=HEADS)
+    for choice in (dict(pool="mean"), dict(pool="class"), dict(pool="mean", class_token=False)):
+        model, x = vit(ModernConfig(**sizes, mlp_dim=HIDDEN, registers=3, **choice)), _images()
+        registers = model.embedding.prefix_tokens[-3:]
+        assert _differ(registers[0], registers[1]) and _differ(registers[1], registers[2])
+        model.encoder = nn.Identity()
+        assert model(x).shape == (B, K)
+        place = slice(-N, None) if choice["pool"] == "mean" else slice(0, 1)
+        _close(model.features(x), model.tokens(x)[:, place].mean(dim=1))

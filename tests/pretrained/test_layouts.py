@@ -6,11 +6,22 @@ import torch
 from foreign import DEPTH, D, H
 
 from vitbook.pretrained import load_pretrained
-from vitbook.pretrained.layouts import BIG_VISION, GOOGLE, LAYOUTS, PUBLISHED_TORCHVISION, TIMM, TORCHVISION, VITBOOK
+from vitbook.pretrained.layouts import (
+    BIG_VISION,
+    GOOGLE,
+    LAYOUTS,
+    POSITIONS,
+    PUBLISHED_TORCHVISION,
+    REGISTERS,
+    TIMM,
+    TORCHVISION,
+    VITBOOK,
+)
 from vitbook.vit import VisionTransformer, ViTConfig
 
 OURS = set(VisionTransformer(ViTConfig(8, 4, 3, 5, 12, DEPTH, 3, 20)).state_dict())
 DISTILLED = {"embedding.dist_token", "head_dist.weight", "head_dist.bias"}
+SCALES = {f"encoder.blocks.{i}.{linear}.gamma" for i in range(DEPTH) for linear in ("attn.proj", "mlp.fc2")}
 PRE_LOGITS = {"heads.pre_logits.weight", "heads.pre_logits.bias"}
 
 
@@ -36,7 +47,10 @@ def test_a_table_holds_every_name_once(layout, names, prefix):
 def test_all_tables_name_the_same_tensors_of_ours(layout):
     ours = [row.ours for row in layout.rows(DEPTH) if row.ours != "-"]
     assert len(ours) == len(set(ours))
-    assert set(ours) - DISTILLED == OURS
+    unknown_in_2021 = SCALES | {REGISTERS}
+    angles = {POSITIONS} if layout.name == "dinov3" else set()
+    headless = {"head.weight", "head.bias"} if layout.name.startswith("dino") else set()
+    assert set(ours) - DISTILLED - unknown_in_2021 | headless == OURS - angles
 
 
 def test_timms_names_are_ours_without_the_modules_around_them():
@@ -47,7 +61,7 @@ def test_timms_names_are_ours_without_the_modules_around_them():
 @pytest.mark.parametrize(
     ("names", "family"),
     [
-        (["blocks.0.ls1.gamma", "mask_token"], "DINOv2"),
+        (["blocks.0.gamma_1", "blocks.0.gamma_2"], "DeiT-III"),
         (["storage_tokens", "rope_embed.periods", "blocks.0.ls1.gamma"], "DINOv3"),
         (["decoder_pos_embed", "decoder_blocks.0.norm1.weight", "mask_token"], "a masked autoencoder"),
         (["visual.class_embedding", "visual.conv1.weight", "visual.ln_pre.weight", "logit_scale"], "CLIP"),
@@ -57,7 +71,9 @@ def test_timms_names_are_ours_without_the_modules_around_them():
     ],
 )
 def test_other_families_are_named(names, family):
-    state = foreign.timm() if family.startswith(("DINO", "a masked")) else {}  # which have timm's names otherwise
+    state = (
+        foreign.timm() if family.startswith(("DINO", "DeiT", "a masked")) else {}
+    )  # which have timm's names otherwise
     with pytest.raises(ValueError, match=f"by its names this is {family}.*, which has no table here$"):
         load_pretrained({**state, **{name: torch.ones(2) for name in names}}, num_heads=H)
 

@@ -1,7 +1,8 @@
 """How other libraries name and order the tensors of a Vision Transformer: a table for each, ours beside theirs.
 
 A line of a table: our name, their name and, where their axes are in another order, how einops brings them into ours.
-{weight,bias} stands for two names; three of theirs for one of ours are queries, keys and values, laid end to end. A
+{weight,bias} stands for two names; several of theirs for one of ours, such as queries, keys and
+values, are laid end to end. A
 name with ? may be missing; a line that begins with - names what our model has no place for.
 
 A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` under the same name.
@@ -19,12 +20,13 @@ from torch import Tensor
 
 _OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
+REGISTERS = "embedding.register_tokens"
 POSITIONS, PATCHES = "embedding.positions.pos_embed", "embedding.patch_embed.proj.weight"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor of ours, and the one or three of theirs that hold its numbers."""
+    """One tensor of ours, and the one or several of theirs that hold its numbers."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -200,13 +202,77 @@ HUGGING_FACE = Layout(
     """,
 )
 _IN_MEMORY = {
-    "encoder.layer.": "layers.",
     "attention.attention.{query,key,value}": "attention.{q_proj,k_proj,v_proj}",
     "attention.output.dense": "attention.o_proj",
     "intermediate.dense": "mlp.fc1",
     "output.dense": "mlp.fc2",
 }
+_VIT_IN_MEMORY = {"encoder.layer.": "layers."} | _IN_MEMORY
 DISTILLED = {"vit.": "deit.", "  classifier": "  cls_classifier"}
+
+# DINOv2 at Hugging Face. LayerScale's γ is folded into the map before it; see `_fold`.
+DINOV2 = Layout(
+    "dinov2",
+    """
+    embedding.cls_token                        embeddings.cls_token
+    embedding.register_tokens?                 embeddings.register_tokens
+    embedding.positions.pos_embed              embeddings.position_embeddings
+    embedding.patch_embed.proj.{weight,bias}   embeddings.patch_embeddings.projection.{weight,bias}
+    norm.{weight,bias}                         layernorm.{weight,bias}
+    -                                          embeddings.mask_token
+    """,
+    "encoder.layer.{i}.",
+    """
+    norm1.{weight,bias}       norm1.{weight,bias}
+    attn.qkv.{weight,bias}    attention.attention.{query,key,value}.{weight,bias}
+    attn.proj.{weight,bias}   attention.output.dense.{weight,bias}
+    attn.proj.gamma           layer_scale1.lambda1
+    norm2.{weight,bias}       norm2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
+    mlp.fc2.gamma             layer_scale2.lambda1
+    """,
+)
+# DINOv2's own files, whose names are timm's, and timm's files of DINOv2 without registers
+DINOV2_HUB = replace(
+    TIMM,
+    name="dinov2",
+    outside=f"""{TIMM.outside}
+    embedding.register_tokens?                 register_tokens
+    -                                          mask_token
+    """,
+    inside=f"""{TIMM.inside}
+    attn.proj.gamma           ls1.gamma
+    mlp.fc2.gamma             ls2.gamma
+    """,
+)
+# DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
+DINOV3 = Layout(
+    "dinov3",
+    """
+    embedding.cls_token                        embeddings.cls_token
+    embedding.register_tokens?                 embeddings.register_tokens
+    embedding.patch_embed.proj.{weight,bias}   embeddings.patch_embeddings.{weight,bias}
+    norm.{weight,bias}                         norm.{weight,bias}
+    -                                          embeddings.mask_token
+    """,
+    "layer.{i}.",
+    """
+    norm1.{weight,bias}       norm1.{weight,bias}
+    attn.qkv.{weight,bias}    attention.{q_proj,k_proj,v_proj}.{weight,bias}
+    attn.proj.{weight,bias}   attention.o_proj.{weight,bias}
+    attn.proj.gamma           layer_scale1.lambda1
+    norm2.{weight,bias}       norm2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.up_proj.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.down_proj.{weight,bias}
+    mlp.fc2.gamma             layer_scale2.lambda1
+    """,
+    settings=dict(positions="none", rotary_base=100.0, norm_eps=1e-5),
+)
+# with SwiGLU
+_GATED = {"}     mlp.fc1": "}     mlp.weights_in", "}     mlp.fc2": "}     mlp.weights_out"}
+_GATED_HUB = {"}     mlp.fc1": "}     mlp.w12", "}     mlp.fc2": "}     mlp.w3"}
+_GATED_IN_MEMORY = {"}     mlp.fc1": "}     mlp.{gate_proj,up_proj}", "}     mlp.fc2": "}     mlp.down_proj"}
 
 _SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
 VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), _OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
@@ -214,7 +280,11 @@ VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), _OUR_BLOCK, re
 PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
 LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]
 for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
-    LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _IN_MEMORY | root)]
+    LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _VIT_IN_MEMORY | root)]
+LAYOUTS += [DINOV2, DINOV2.renamed("dinov2", _IN_MEMORY), DINOV2_HUB, DINOV2_HUB.renamed("dinov2", _GATED_HUB)]
+LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _GATED_IN_MEMORY)]
+for root in ({}, {"layer.": "model.layer."}):
+    LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"}     mlp.up_": "}     mlp.{gate_,up_}"})]
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.
 _OTHER_FAMILIES = {
@@ -222,8 +292,8 @@ _OTHER_FAMILIES = {
     "a masked autoencoder with its decoder": r"\bdecoder",
     "SigLIP": r"logit_bias|head\.probe|attn_pool\.latent",
     "CLIP": r"logit_scale|class_embedding|pre_layrnorm|ln_pre|norm_pre",
-    "DINOv3": r"storage_tokens|rope_embed|layer\.\d+\.mlp\.up_proj",
-    "DINOv2 or another ViT with LayerScale": r"\.ls1\.gamma|layer_scale1|register_tokens",
+    "DINOv3 in its authors' names": r"storage_tokens|rope_embed",
+    "DeiT-III or another ViT with LayerScale": r"\.ls1\.gamma|\.gamma_1|layer_scale1|reg(ister)?_token",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
 }
 
@@ -240,6 +310,7 @@ class Translation:
     origin: dict[str, str]  # their names, by ours
     num_heads: int | None = None  # where the layout shows it
     dropped: tuple[str, ...] = ()  # their names of what our model has no place for
+    folded: tuple[str, ...] = ()  # their names of what was multiplied into other tensors
 
 
 def translate(state: Mapping[str, Tensor]) -> Translation:
@@ -249,6 +320,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     """
     layout, rows = _recognize(state)
     rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
+    state = dict(state) | _key_biases(state, rows)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
     wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
     if any(wrong.values()):
@@ -268,8 +340,32 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
         raise ValueError(f"expected the same number of heads in every tensor, got {sorted(heads)}")
     if CLASS in tensors and not layout.class_position and tensors[POSITIONS].ndim == 3:
         tensors[POSITIONS] = F.pad(tensors[POSITIONS], (0, 0, 1, 0))
+    folded = tuple(_fold(tensors, origin, name) for name in list(tensors) if name.endswith(".gamma"))
+    if (
+        REGISTERS in tensors and POSITIONS in tensors and tensors[POSITIONS].ndim == 3
+    ):  # theirs have no position: ours is zero
+        first, rest = tensors[POSITIONS][:, :1], tensors[POSITIONS][:, 1:]
+        zeros = first.new_zeros(1, tensors[REGISTERS].shape[1], first.shape[2])
+        tensors[POSITIONS] = torch.cat([first, zeros, rest], dim=1)
     dropped = tuple(name for row in rows if row.ours == "-" for name in row.theirs)
-    return Translation(layout, tensors, origin, next(iter(heads), None), dropped)
+    return Translation(layout, tensors, origin, next(iter(heads), None), dropped, folded)
+
+
+def _key_biases(state: Mapping[str, Tensor], rows: list[Row]) -> dict[str, Tensor]:
+    """Zeros for the biases of keys that a family lacks, where those of its queries are there."""
+    pairs = [row.theirs[:2] for row in rows if row.ours.endswith("attn.qkv.bias") and len(row.theirs) == 3]
+    return {key: torch.zeros_like(state[query]) for query, key in pairs if query in state and key not in state}
+
+
+def _fold(tensors: dict[str, Tensor], origin: dict[str, str], gamma: str) -> str:
+    """γ ⊙ (xW + b) is a linear map: multiply LayerScale's γ into its W and b, in place. Returns its name there."""
+    scale, name = tensors.pop(gamma), origin.pop(gamma)
+    for part in ("weight", "bias"):
+        place = gamma.removesuffix("gamma") + part
+        if scale.shape != (expected := tensors[place].shape[:1]):
+            raise ValueError(f"{name}: expected shape {tuple(expected)}, got {tuple(scale.shape)}")
+        tensors[place] = torch.einsum("i,i...->i...", scale, tensors[place])
+    return name
 
 
 def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
@@ -12,16 +12,29 @@ from torch import Tensor
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
 from vitbook.distillation import DistilledVisionTransformer
+from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
-from vitbook.pretrained.layouts import CLASS, DISTILLATION, PATCHES, POSITIONS, VITBOOK, Translation, listed, translate
+from vitbook.pretrained.layouts import (
+    CLASS,
+    DISTILLATION,
+    PATCHES,
+    POSITIONS,
+    REGISTERS,
+    VITBOOK,
+    Translation,
+    listed,
+    translate,
+)
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import ASSETS, FAMILIES, PUBLISHED, Published, imagenet_classes
 from vitbook.pretrained.weight_files import read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 
-_HEAD_DIM = {1280: 80}  # D/h by D; 64 in all published ViTs but H/14
-_KERNEL_OF = {"big_vision": "google", "vitbook": "timm"}  # whose interpolation a style takes, if not its own
+_HEAD_DIM = {1280: 80, 4096: 128}  # D/h by D; else 64 (H/14; DINOv3's largest)
+_ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
+# whose interpolation a style takes, if not its own
+_KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm"}
 _NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
@@ -50,10 +63,11 @@ def load_pretrained(
 ) -> Pretrained:
     """A Vision Transformer of the shape that the weights have, with the weights. On the CPU, in torch's default dtype.
 
-    source: a file (.npz, .safetensors, .pth, .pt, .bin) of Google's, big_vision's, timm's, DeiT's, torchvision's or
-        Hugging Face's; a checkpoint of ours (.json, or the folder of a training run, for its best weights); a key of
-        `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded;
-        "vitbook:NAME", which comes with the package; or a dictionary of tensors.
+    source: a file (.npz, .safetensors, .pth, .pt, .bin) of Google's, big_vision's, timm's, DeiT's, torchvision's,
+        DINOv2's or Hugging Face's (ViT, DeiT, DINOv2, DINOv3); a checkpoint of ours (.json, or the folder of a training
+        run, for its best weights); a key of `published.PUBLISHED`, as
+        "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; "vitbook:NAME", which comes with the
+        package; or a dictionary of tensors.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
@@ -80,17 +94,21 @@ def load_pretrained(
         if num_heads not in (None, config.num_heads):
             raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
         keeps_head = num_classes in (None, config.num_classes)
-        if weights.dropped and keeps_head and config.num_classes:
-            raise ValueError(f"{weights.dropped[0]}: {_HIDDEN}: ask for another num_classes")
+        hidden = _hidden_layer(weights)
+        if hidden and keeps_head and config.num_classes:
+            raise ValueError(f"{hidden[0]}: {_HIDDEN}: ask for another num_classes")
         model = _build(config, weights)
 
     notes = [f"dropped {name}" for name in weights.dropped]
+    if weights.folded:
+        notes.append(f"LayerScale folded into the map before it: {listed(weights.folded)}")
     if not (facts or entry):
         notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_NOT_STATED}")
         if not (num_heads or weights.num_heads):
             wide = config.dim // config.num_heads
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
-    kernel = resize or _KERNEL_OF.get(style, style)
+    antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
+    kernel = resize or ("timm" if antialiased else _KERNEL_OF.get(style, style))
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)
@@ -108,8 +126,8 @@ def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
     weights = _ours(state) if state.keys() == model.state_dict().keys() else translate(state)
     if weights.num_heads not in (None, model.config.num_heads):
         raise ValueError(f"num_heads: expected {model.config.num_heads}, got {weights.num_heads}")
-    if weights.dropped and model.config.num_classes:
-        raise ValueError(f"unexpected {listed(weights.dropped)}: {_HIDDEN}")
+    if (hidden := _hidden_layer(weights)) and model.config.num_classes:
+        raise ValueError(f"unexpected {listed(hidden)}: {_HIDDEN}")
     _fill(model, weights)
 
 
@@ -146,7 +164,8 @@ def _open(
 def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]:
     """Shape, preprocessing and class names, as a checkpoint of ours states them."""
     try:
-        config, class_names = from_json(ViTConfig, facts["model"]), tuple(map(str, facts["class_names"]))
+        kind = ModernConfig if "registers" in facts["model"] else ViTConfig
+        config, class_names = from_json(kind, facts["model"]), tuple(map(str, facts["class_names"]))
         moments = {name: tuple(map(float, facts[name])) for name in ("mean", "std")}
         if (len(moments["mean"]), len(class_names)) != (config.channels, config.num_classes):
             raise ValueError(f"expected {config.channels} channels and {config.num_classes} names")
@@ -159,6 +178,11 @@ def _style(weights: Translation, nested: bool) -> str:
     """Whose preprocessing to assume. DeiT's files have timm's names, and keep their tensors under "model"."""
     deit = weights.layout.name in ("timm", "hf") and (nested or DISTILLATION in weights.tensors)
     return "deit" if deit else weights.layout.name
+
+
+def _hidden_layer(weights: Translation) -> list[str]:
+    """What was dropped that stood before a head; a mask token is needed in training alone."""
+    return [name for name in weights.dropped if not name.endswith("mask_token")]
 
 
 def _ours(state: Mapping[str, Tensor]) -> Translation:
@@ -181,13 +205,18 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
     dim, channels, patch_size, width = shape(PATCHES, 4)
     if patch_size != width or not patch_size:
         raise ValueError(f"{weights.origin[PATCHES]}: expected square patches, got {patch_size}×{width}")
-    positions, prefix = shape(POSITIONS, 3)[1], (CLASS in tensors) + (DISTILLATION in tensors)
-    rows = columns = math.isqrt(max(positions - prefix, 0))
-    if rows * columns != positions - prefix and isinstance(image_size, tuple):
-        rows, columns = grid_size(image_size, patch_size)
-    if not rows or rows * columns != positions - prefix:
-        expected = f"expected {prefix} position(s) and those of a square of patches, got {positions}"
-        raise ValueError(f"{weights.origin[POSITIONS]}: {expected}: for another grid name its image_size=")
+    registers = shape(REGISTERS, 3)[1] if REGISTERS in tensors else 0
+    prefix = (CLASS in tensors) + (DISTILLATION in tensors) + registers
+    if POSITIONS not in tensors:  # they are angles, which fit any grid
+        rows = columns = _ANY_SIZE // patch_size
+    else:
+        positions = shape(POSITIONS, 3)[1]
+        rows = columns = math.isqrt(max(positions - prefix, 0))
+        if rows * columns != positions - prefix and isinstance(image_size, tuple):
+            rows, columns = grid_size(image_size, patch_size)
+        if not rows or rows * columns != positions - prefix:
+            expected = f"expected {prefix} position(s) and those of a square of patches, got {positions}"
+            raise ValueError(f"{weights.origin[POSITIONS]}: {expected}: for another grid name its image_size=")
     num_heads = weights.num_heads or num_heads
     if not num_heads and (weights.layout is VITBOOK or dim % _HEAD_DIM.get(dim, 64)):
         raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
@@ -199,18 +228,22 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         dim=dim,
         depth=sum(name.endswith("norm1.weight") for name in tensors),
         num_heads=num_heads or dim // _HEAD_DIM.get(dim, 64),
-        mlp_dim=shape("encoder.blocks.0.mlp.fc1.weight", 2)[0],
+        mlp_dim=(hidden := shape("encoder.blocks.0.mlp.fc2.weight", 2)[1]),
         pool="class" if CLASS in tensors else "mean",
         class_token=CLASS in tensors,
         qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
     )
-    return ViTConfig(**shapes | weights.layout.settings)
+    swiglu = shape("encoder.blocks.0.mlp.fc1.weight", 2)[0] == 2 * hidden
+    shapes |= {name: value for name, value in dict(registers=registers, swiglu=swiglu).items() if value}
+    shapes |= weights.layout.settings
+    return (ViTConfig if shapes.keys() <= {field.name for field in fields(ViTConfig)} else ModernConfig)(**shapes)
 
 
 def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
     """A model of this shape with the weights. One far larger than they are is refused before it takes any memory."""
     tensors = weights.tensors
-    kind = DistilledVisionTransformer if DISTILLATION in tensors else VisionTransformer
+    kind = ModernViT if isinstance(config, ModernConfig) else VisionTransformer
+    kind = DistilledVisionTransformer if DISTILLATION in tensors else kind
     try:
         if config.depth > len(tensors):
             raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")

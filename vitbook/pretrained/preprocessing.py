@@ -24,6 +24,8 @@ STYLES = {
     "hf": dict(**_HALF, crop=None, interpolation="bilinear"),
     "torchvision": dict(**_IMAGENET, crop=0.875, interpolation="bilinear"),
     "deit": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
+    "dinov2": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
+    "dinov3": dict(**_IMAGENET, crop=None, interpolation="bilinear"),
     "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
