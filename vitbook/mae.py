@@ -4,6 +4,7 @@ Sorting random noise shuffles the patches: the first places are visible. Sorting
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -124,14 +125,17 @@ def pretrain(
     epochs: int,
     batch_size: int = 128,
     learning_rate: float = 2e-3,
-    weight_decay: float = 0.05,
     normalized: bool = False,
+    augment: Callable[[Images], Images] = lambda images: images,
 ) -> list[float]:
     """Train on images without labels, and return the mean loss of every epoch.
 
-    He et al. 2022, appendix A.1: AdamW with β = (0.9, 0.95), a cosine after a warm-up. images: standardized.
+    He et al. 2022, appendix A.1: AdamW with β = (0.9, 0.95) and weight decay 0.05, a cosine after a warm-up.
+
+    images: as the backbone expects them; normalized: whether the targets are, patch by patch; augment: changes the
+    images of each batch.
     """
-    optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay), lr=learning_rate, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(parameter_groups(model, 0.05), lr=learning_rate, betas=(0.9, 0.95))
     steps = epochs * math.ceil(len(images) / batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, steps, steps // 20))
     model.train()
@@ -139,7 +143,7 @@ def pretrain(
     for _ in range(epochs):
         total = 0.0
         for chosen in torch.randperm(len(images)).split(batch_size):
-            batch = images[chosen]
+            batch = augment(images[chosen])
             predicted, hidden = model(batch)
             loss = masked_loss(predicted, patch_targets(batch, model.backbone.config.patch_size, normalized), hidden)
             optimizer.zero_grad()
