@@ -155,6 +155,8 @@ def pretrain(
     return losses
 
 
-def _take(x: Float[Tensor, "batch patches dim"], places: Int64[Tensor, "batch taken"]) -> Float[Tensor, "B taken D"]:
+def _take(
+    x: Float[Tensor, "batch patches dim"], places: Int64[Tensor, "batch taken"]
+) -> Float[Tensor, "batch taken dim"]:
     """The rows of each image at these places."""
     return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
