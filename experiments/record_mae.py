@@ -3,7 +3,7 @@
     python experiments/record_mae.py vitbook/assets/runs/mae.json --weights FOLDER --data-dir FOLDER
 
 As it is, it trains on CIFAR-10's pixels as they are, so that it can complete images; `--normalized` takes each patch's
-mean and size away, for better features. The weights are stored in float16, about 1.5 MB.
+mean and size away, for better features. The weights are stored in float16, about 1.6 MB.
 """
 
 import argparse
