@@ -25,6 +25,7 @@ from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
+from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
 from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
 from vitbook.patches import PatchEmbedding, patchify
@@ -518,6 +519,39 @@ class RegistersInTheMean(ModernViT):
     def features(self, images):
         z = self.tokens(images)
         return z[:, 0] if self.config.pool == "class" else z[:, int(self.config.class_token) :].mean(dim=1)
+
+
+# Masked autoencoders
+
+
+@_wrong("22_mae#the-way-back", prop.patches_find_their_way_back, of=random_masking)
+def argsort_applied_once(x, ratio=0.75, noise=None):
+    """The loss falls slowly, and what is painted looks like a shuffled image.
+    Your way back is the shuffled order itself. Invert it: sort the order, restore = order.argsort(dim=1)."""
+    noise = torch.rand(x.shape[:2]).to(x) if noise is None else noise
+    visible, _, _ = random_masking(x, ratio, noise)
+    order = noise.argsort(dim=1)
+    return visible, order, order >= visible.shape[1]
+
+
+@_wrong("22_mae#the-decoder", prop.hidden_patches_are_told_apart)
+class MaskTokensWithoutPositions(MaskedAutoencoder):
+    """All hidden patches of an image are painted alike, a gray mean.
+    Your mask tokens have no positions. Put them in their places first, then add the positions to all tokens."""
+
+    def decode(self, z, restore):
+        prefix, visible = self.embed(z).tensor_split([self.num_prefix_tokens], dim=1)
+        places = restore.argsort(dim=1)[:, : visible.shape[1]] + self.num_prefix_tokens
+        visible = visible + self.positions()[0, places]  # these alone
+        z = torch.cat([prefix, add_mask_tokens(visible, self.mask_token, restore)], dim=1)
+        return self.to_pixels(self.norm(self.decoder(z))[:, self.num_prefix_tokens :])
+
+
+@_wrong("22_mae#only-what-is-hidden-counts", prop.only_hidden_patches_count, of=masked_loss)
+def loss_of_all_patches(predicted, targets, hidden):
+    """The loss is lower, and what is painted is worse: a part of the model copies what it was shown.
+    Your mean runs over all patches. Only the hidden ones have to be guessed."""
+    return (predicted - targets).square().mean()
 
 
 # Any number of tokens

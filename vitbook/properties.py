@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.attention import attention as right_attention
+from vitbook.mae import add_mask_tokens
 from vitbook.modern import ModernConfig
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding
@@ -508,6 +509,38 @@ def every_picture_has_its_own_map(patch_map: Callable) -> None:
     maps = patch_map(weights, GRID)
     for place in itertools.product(range(3), range(B), range(HEADS)):
         _close(maps[place].flatten(), weights[place][0, 1:])
+
+
+# Masked autoencoders
+
+
+def patches_find_their_way_back(random_masking: Callable) -> None:
+    """Implementations are functions (x, ratio, noise) → (visible, restore, hidden).
+
+    The visible patches return to where they were, and the hidden ones, put in as zeros, to all other places.
+    """
+    x = torch.randn(B, S, D)
+    visible, restore, hidden = random_masking(x, 0.6, torch.rand(B, S))
+    assert visible.shape == (B, 3, D) and hidden.sum(dim=1).tolist() == [4] * B
+    again = add_mask_tokens(visible, torch.zeros(1, 1, D), restore)
+    _close(again, x.masked_fill(hidden[..., None], 0))
+
+
+def hidden_patches_are_told_apart(autoencoder: Callable) -> None:
+    """Implementations are classes (backbone, dim, depth, num_heads): no two hidden patches are painted alike."""
+    model = _shake(autoencoder(VisionTransformer(_small_config()), 8, 2, 2, ratio=0.6)).eval()
+    with torch.no_grad():
+        predicted, hidden = model(_images())
+    for patches in (predicted[i, hidden[i]] for i in range(B)):
+        assert all(_differ(one, other) for one, other in itertools.combinations(patches, 2))
+
+
+def only_hidden_patches_count(masked_loss: Callable) -> None:
+    """Implementations are functions (predicted, targets, hidden): the mean over the hidden patches, one by one."""
+    predicted, targets = torch.randn(B, S, D), torch.randn(B, S, D)
+    hidden = torch.rand(B, S).argsort(dim=1) >= 3
+    errors = [(predicted[i, n] - targets[i, n]).square().mean() for i, n in hidden.nonzero()]
+    _close(masked_loss(predicted, targets, hidden), torch.stack(errors).mean())
 
 
 # Any number of tokens

@@ -1,0 +1,105 @@
+"""Pretrain a masked autoencoder without labels, keep its weights, and write down what can be read off its features.
+
+    python experiments/record_mae.py vitbook/assets/runs/mae.json --weights FOLDER --data-dir FOLDER
+
+As it is, it trains on CIFAR-10's pixels as they are, so that it can complete images; `--normalized` takes each patch's
+mean and size away, for better features. The weights are stored in float16, about 1.6 MB.
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vitbook._support.files import write_whole
+from vitbook.augment import random_crop, random_flip
+from vitbook.checkpoint import save_checkpoint
+from vitbook.data import Dataset, Split, load_dataset
+from vitbook.engine import batches
+from vitbook.features import collect_features, neighbor_votes
+from vitbook.mae import MaskedAutoencoder, pretrain
+from vitbook.runtime import device
+from vitbook.vit import VisionTransformer, ViTConfig
+
+
+def autoencoder(data: Dataset, given: argparse.Namespace) -> MaskedAutoencoder:
+    """One for the data set's images, with a decoder two thirds as wide and two blocks deep."""
+    channels, *image_size = data.train.images.shape[1:]
+    vit = ViTConfig(
+        image_size=tuple(image_size), patch_size=given.patch_size, channels=channels, num_classes=0, dim=given.dim,
+        depth=given.depth, num_heads=given.num_heads, mlp_dim=4 * given.dim, pool="mean", positions="sincos_2d",
+    )  # fmt: skip
+    return MaskedAutoencoder(VisionTransformer(vit), 2 * given.dim // 3, 2, given.num_heads, given.ratio)
+
+
+def read_off(model: MaskedAutoencoder, data: Dataset) -> dict[str, float]:
+    """The share of test images whose class 20 neighbors and a linear probe find in the features of whole images."""
+    moments = [moment.to(device()) for moment in data.moments]
+
+    def features(split: Split) -> torch.Tensor:
+        return collect_features(model.backbone, batches(split, *moments, 500))[0]
+
+    known, asked = features(data.train), features(data.test)
+    labels, right, classes = data.train.labels, data.test.labels, len(data.class_names)
+    votes = torch.cat([neighbor_votes(some, known, labels, classes) for some in asked.split(500)])
+    probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500)).fit(known, labels)
+    return {
+        "neighbors": (votes.argmax(dim=1) == right).double().mean().item(),
+        "probe": float(probe.score(asked, right)),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=Path, help="the JSON to write")
+    parser.add_argument("--weights", type=Path, required=True, help="the folder for the weights")
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser.add_argument("--epochs", type=int, default=400)
+    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
+    parser.add_argument("--ratio", type=float, default=0.75, help="the share of patches that is hidden")
+    parser.add_argument("--normalized", action="store_true", help="normalize the pixels of each target")
+    parser.add_argument("--patch-size", type=int, default=4)
+    parser.add_argument("--dim", type=int, default=96)
+    parser.add_argument("--depth", type=int, default=6)
+    parser.add_argument("--num-heads", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    data = load_dataset(given.dataset, given.data_dir, validation=0.0)
+    torch.manual_seed(given.seed)
+    model = autoencoder(data, given).to(device())
+    before = read_off(model, data)
+    losses = pretrain(
+        model,
+        data.normalize(data.train.images).to(device()),
+        given.epochs,
+        given.batch_size,
+        given.learning_rate,
+        given.normalized,
+        augment=lambda images: random_flip(random_crop(images, 4)),
+    )
+    facts = {
+        "settings": {name: value for name, value in vars(given).items() if not isinstance(value, Path)},
+        "vit": asdict(model.backbone.config),
+        "mean": data.mean.tolist(),
+        "std": data.std.tolist(),
+        "losses": [round(loss, 4) for loss in losses],
+        "before": before,
+        "after": read_off(model, data),
+        "test_images": len(data.test),
+        "torch": version("torch"),
+    }
+    save_checkpoint(given.weights, "mae", {name: t.half() for name, t in model.state_dict().items()}, facts)
+    write_whole(given.file, (json.dumps(facts, indent=1) + "\n").encode())
+    print("before {before}\nafter  {after}".format(**facts))
+
+
+if __name__ == "__main__":
+    main()
