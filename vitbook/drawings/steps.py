@@ -301,20 +301,21 @@ def tiles() -> Drawing:
 def image_and_words() -> Drawing:
     """Chapter 24: patch tokens become tokens of a language model and stand before the words."""
     d = Drawing(
-        312,
+        344,
         "How a language model gets to see",
         "From bottom to top. Left, a photograph cut into patches goes through a Vision Transformer, and its patch "
         "tokens through a projector, which makes them as wide as the words. Right, words become embeddings. Both stand "
         "in one row, patches first, and go through the language model. Above the last words stand the words that come "
         "next; above the patches nothing is read.",
     )
-    d.photo(16, 230, 72, 3)
-    d.line((94, 266), (110, 266), arrow=True)
-    d.box(114, 248, 56, 36, words="ViT")
-    d.line((142, 244), (142, 226), role="token", width=2.5, arrow=True)
-    d.text(152, 240, "$(N, D)$", "token", anchor="start")
-    d.box(62, 190, 112, 32, words="projector", solid=True)
-    d.line((104, 188), (104, 174), role="token", width=2.5, arrow=True)
+    d.photo(16, 246, 72, 3)
+    d.line((94, 282), (110, 282), arrow=True)
+    d.box(114, 264, 56, 36, words="ViT")
+    d.line((142, 260), (142, 240), role="token", width=2.5, arrow=True)
+    d.text(152, 254, "$(N, D)$", "token", anchor="start")
+    d.text(114, 191, "$(N, D_{LM})$", "token", anchor="start")
+    d.box(62, 202, 112, 32, words="projector", solid=True)
+    d.line((104, 199), (104, 176), role="token", width=2.5, arrow=True)
     for n in range(5):
         d.box(28 + 32 * n, 146, 28, 24, "token")
     for n, word in enumerate(("a", "red", "…")):
@@ -323,13 +324,13 @@ def image_and_words() -> Drawing:
         d.line((x + 20, 142), (x + 20, 130), arrow=True)
         d.line((x + 20, 84), (x + 20, 66), arrow=True)
         d.text(x + 20, 56, ("red", "circle", "…")[n])
-        d.line((x + 20, 244), (x + 20, 176), role="muted", dashed=True)
-        d.text(x + 20, 262, ("a", "red", "…")[n])
+        d.line((x + 20, 260), (x + 20, 176), role="muted", dashed=True)
+        d.text(x + 20, 278, ("a", "red", "…")[n])
     for n in range(5):
         d.line((42 + 32 * n, 142), (42 + 32 * n, 130), role="token", arrow=True)
     d.box(16, 88, 328, 38, words="language model, causal mask", r=8)
     d.text(100, 56, "not read", "muted")
     d.text(274, 34, "the next words", font_weight="600")
-    d.text(276, 284, "words so far")
-    d.text(52, 304, "image")
+    d.text(276, 302, "words so far")
+    d.text(52, 334, "image")
     return d
