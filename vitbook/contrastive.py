@@ -110,7 +110,7 @@ class TextTower(nn.Module):
 class TwoTowers(nn.Module):
     """A Vision Transformer and a text tower, each with a linear map into one common space.
 
-    Radford et al. 2021, section 2.4. dim: width of the common space. `image` must be a model without a head.
+    Radford et al. 2021, section 2.3. dim: width of the common space. `image` must be a model without a head.
     """
 
     def __init__(self, image: VisionTransformer, text: TextTower, dim: int, to_logits: ScaleAndBias):

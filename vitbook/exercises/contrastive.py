@@ -60,9 +60,9 @@ sigmoid = Exercise(
 }
 
 bias = Exercise(
-    -math.log(255),
-    "σ(b) shall be 1/256.",
+    -math.log(15),
+    "σ(b) shall be 1/16.",
 ) | {
-    "That is the logarithm of the probability. b is its logit, log(p/(1 − p)).": -math.log(256),
-    "Look at the sign: most pairs are none.": math.log(255),
+    "That is the logarithm of the probability. b is its logit, log(p/(1 − p)).": -math.log(16),
+    "Look at the sign: most pairs are none.": math.log(15),
 }
