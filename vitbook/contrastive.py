@@ -60,7 +60,7 @@ class ScaleAndBias(nn.Module):
         self.t = nn.Parameter(torch.tensor(math.log(scale)))
         self.bias = nn.Parameter(torch.tensor(bias))
 
-    def forward(self, cosine: Logits) -> Logits:
+    def forward(self, cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         return self.t.exp() * cosine + self.bias
 
 
