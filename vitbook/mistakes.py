@@ -23,6 +23,7 @@ from vitbook import properties as prop
 from vitbook._support.names import unknown
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
+from vitbook.contrastive import ScaleAndBias, cosines, name_probabilities, sigmoid_loss, softmax_loss
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
@@ -588,6 +589,50 @@ def windows_wrap_around(attention, x, grid, window, shift=0):
     image = x.unflatten(1, grid).roll((-shift, -shift), dims=(1, 2)).flatten(1, 2)
     image = window_attention(attention, image, grid, window).unflatten(1, grid)
     return image.roll((shift, shift), dims=(1, 2)).flatten(1, 2)
+
+
+# Images and words
+
+
+@_wrong("24_contrastive#one-space-for-both", prop.lengths_do_not_count, of=cosines)
+def dot_products_for_cosines(x, y):
+    """A caption with a long vector is the best match of many images, and the loss falls by growing vectors.
+    Your vectors are not normalized. Divide each by its length before the product."""
+    return x @ y.mT
+
+
+@_wrong("24_contrastive#the-softmax-loss", prop.both_sides_choose, of=softmax_loss)
+def only_images_choose(logits):
+    """Images are trained to find their captions; captions are never trained to tell images apart.
+    Your loss has the rows alone. Add the cross-entropy of the columns, logits.mT, and halve the sum."""
+    return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))
+
+
+@_wrong("24_contrastive#the-sigmoid-loss", prop.every_pair_is_asked, of=sigmoid_loss)
+def averaged_over_all_pairs(logits):
+    """The larger the batch, the smaller the gradient of the loss.
+    Your loss is divided by B², and all but B of the pairs are easy. Divide their sum by B."""
+    return sigmoid_loss(logits) / len(logits)
+
+
+@_wrong("24_contrastive#temperature-and-bias", prop.the_scale_stays_positive)
+class ScaleLearnedAsItIs(ScaleAndBias):
+    """The scale hardly moves in training; where it does, nothing keeps it above 0.
+    Your scale is a parameter itself. Learn its logarithm, and take the exponential."""
+
+    def __init__(self, scale: float = 1 / 0.07, bias: float = 0.0):
+        super().__init__(scale, bias)
+        self.t = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, cosine):
+        return self.t * cosine + self.bias
+
+
+@_wrong("24_contrastive#names-instead-of-a-head", prop.other_images_do_not_count, of=name_probabilities)
+def images_compete_for_names(logits):
+    """What an image is called depends on which other images are in the batch.
+    Your softmax runs over the images, dim=0. It is each image that chooses among the names: dim=-1."""
+    return logits.softmax(dim=0)
 
 
 # A whole model with mistakes in it

@@ -646,3 +646,52 @@ def registers_leave_no_trace(vit: Callable) -> None:
         assert model(x).shape == (B, K)
         place = slice(-N, None) if choice["pool"] == "mean" else slice(0, 1)
         _close(model.features(x), model.tokens(x)[:, place].mean(dim=1))
+
+
+# Images and words
+
+
+def lengths_do_not_count(cosines: Callable) -> None:
+    """Implementations are functions ((N, D), (M, D)) → (N, M): torch's cosines, whatever the lengths of the vectors."""
+    x, y = torch.randn(T, D), torch.randn(S, D)
+    table = cosines(x, y)
+    _close(table, F.cosine_similarity(x[:, None], y[None], dim=-1))
+    _close(cosines(3 * x, y / 2), table)
+
+
+def both_sides_choose(loss: Callable) -> None:
+    """Implementations are functions (B, B) → loss: every image chooses a caption, every caption an image."""
+    logits = 3 * torch.randn(T, T)
+    chosen = [logits[i, i] - logits[i].logsumexp(dim=0) for i in range(T)]
+    chosen += [logits[i, i] - logits[:, i].logsumexp(dim=0) for i in range(T)]
+    _close(loss(logits), -torch.stack(chosen).sum() / (2 * T))
+    _close(loss(logits.mT), loss(logits))
+    _close(loss(torch.zeros(T, T)), torch.tensor(math.log(T)))
+
+
+def every_pair_is_asked(loss: Callable) -> None:
+    """Implementations are functions (B, B) → loss: pair or not, B² questions in sum, divided by B."""
+    logits = 3 * torch.randn(T, T)
+    pairs = torch.eye(T)
+    asked = F.binary_cross_entropy_with_logits(logits, pairs, reduction="sum")
+    _close(loss(logits), asked / T)
+    _close(loss(torch.zeros(T, T)), torch.tensor(T * math.log(2)))
+
+
+@torch.no_grad()
+def the_scale_stays_positive(scale_and_bias: Callable) -> None:
+    """Implementations are classes (scale, bias): whatever is learned, a larger cosine is a larger logit."""
+    layer, cosine = scale_and_bias(20.0, -3.0), torch.linspace(-1, 1, S)
+    _close(layer(cosine), 20 * cosine - 3)
+    for learned in (-2.0, 0.0, 2.0):
+        for parameter in layer.parameters():
+            parameter.fill_(learned)
+        assert (layer(cosine).diff() > 0).all()
+
+
+def other_images_do_not_count(name_probabilities: Callable) -> None:
+    """Implementations are functions (N, K) → (N, K): an image's probabilities are those that it has alone."""
+    logits = torch.randn(S, K)
+    probabilities = name_probabilities(logits)
+    _close(probabilities.sum(dim=-1), torch.ones(S))
+    _close(probabilities, torch.cat([name_probabilities(row[None]) for row in logits]))

@@ -4,6 +4,7 @@ from vitbook.drawings.model import PLACES, vit
 from vitbook.drawings.steps import (
     encoder_decoder,
     heads,
+    image_and_words,
     match_and_blend,
     norms,
     patch_to_token,
@@ -14,4 +15,4 @@ from vitbook.drawings.steps import (
 from vitbook.drawings.svg import Drawing
 
 __all__ = ["PLACES", "Drawing", "encoder_decoder", "heads", "match_and_blend", "norms", "patch_to_token"]
-__all__ += ["queries_keys_values", "tiles", "two_tokens", "vit"]
+__all__ += ["image_and_words", "queries_keys_values", "tiles", "two_tokens", "vit"]

@@ -296,3 +296,41 @@ def tiles() -> Drawing:
     d.box(276, 180, 76, 22, "value")
     d.text(314, 220, "output")
     return d
+
+
+def image_and_words() -> Drawing:
+    """Chapter 24: patch tokens become tokens of a language model and stand before the words."""
+    d = Drawing(
+        344,
+        "How a language model gets to see",
+        "From bottom to top. Left, a photograph cut into patches goes through a Vision Transformer, and its patch "
+        "tokens through a projector, which makes them as wide as the words. Right, words become embeddings. Both stand "
+        "in one row, patches first, and go through the language model. Above the last words stand the words that come "
+        "next; above the patches nothing is read.",
+    )
+    d.photo(16, 246, 72, 3)
+    d.line((94, 282), (110, 282), arrow=True)
+    d.box(114, 264, 56, 36, words="ViT")
+    d.line((142, 260), (142, 240), role="token", width=2.5, arrow=True)
+    d.text(152, 254, "$(N, D)$", "token", anchor="start")
+    d.text(114, 191, "$(N, D_{LM})$", "token", anchor="start")
+    d.box(62, 202, 112, 32, words="projector", solid=True)
+    d.line((104, 199), (104, 176), role="token", width=2.5, arrow=True)
+    for n in range(5):
+        d.box(28 + 32 * n, 146, 28, 24, "token")
+    for n, word in enumerate(("a", "red", "…")):
+        x = 212 + 44 * n
+        d.box(x, 146, 40, 24, "ink", word)
+        d.line((x + 20, 142), (x + 20, 130), arrow=True)
+        d.line((x + 20, 84), (x + 20, 66), arrow=True)
+        d.text(x + 20, 56, ("red", "circle", "…")[n])
+        d.line((x + 20, 260), (x + 20, 176), role="muted", dashed=True)
+        d.text(x + 20, 278, ("a", "red", "…")[n])
+    for n in range(5):
+        d.line((42 + 32 * n, 142), (42 + 32 * n, 130), role="token", arrow=True)
+    d.box(16, 88, 328, 38, words="language model, causal mask", r=8)
+    d.text(100, 56, "not read", "muted")
+    d.text(274, 34, "the next words", font_weight="600")
+    d.text(276, 302, "words so far")
+    d.text(52, 334, "image")
+    return d

@@ -1,0 +1,156 @@
+"""Images and words: two towers, trained until an image and its caption point the same way.
+
+logit of image i and caption j = eᵗ · cos(xᵢ, yⱼ) + b
+
+softmax loss: among all captions find the image's own, and among all images the caption's own (CLIP).
+sigmoid loss: for every image and every caption, say whether they are a pair (SigLIP).
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from vitbook._support.names import unknown
+from vitbook.positions import sincos_positions
+from vitbook.transformer import EncoderLayer, padding_mask
+from vitbook.vit import Images, VisionTransformer
+
+PADDING, START = "·", "<"
+Logits = Float[Tensor, "images captions"]
+PairLogits = Float[Tensor, "pairs pairs"]  # image i and caption i belong together
+
+
+def cosines(x: Float[Tensor, "images dim"], y: Float[Tensor, "captions dim"]) -> Logits:
+    """The cosine of the angle between every image's vector and every caption's, −1 to 1. (N, D), (M, D) → (N, M)."""
+    return F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).mT
+
+
+def softmax_loss(logits: PairLogits) -> Float[Tensor, ""]:
+    """Cross-entropy of each row's and of each column's right answer, the diagonal; the mean of both, in nats.
+
+    Radford et al. 2021 ("CLIP"), Figure 3. A model that knows nothing has ln B.
+    """
+    own = torch.arange(len(logits), device=logits.device)
+    return (F.cross_entropy(logits, own) + F.cross_entropy(logits.mT, own)) / 2
+
+
+def sigmoid_loss(logits: PairLogits) -> Float[Tensor, ""]:
+    """−1/B Σᵢⱼ log σ(zᵢⱼ · logitᵢⱼ), with z = 1 on the diagonal and −1 elsewhere. In nats per image.
+
+    Zhai et al. 2023 ("SigLIP"), section 3.2: B² questions of yes or no, summed, divided by B.
+    """
+    z = 2 * torch.eye(len(logits)).to(logits) - 1
+    return -F.logsigmoid(z * logits).sum() / len(logits)
+
+
+class ScaleAndBias(nn.Module):
+    """Cosines to logits: eᵗ · cosine + b, with t and b learned. The same shape.
+
+    A softmax ignores b, and CLIP has none. scale: eᵗ at the start, 1/0.07 in CLIP (Radford et al. 2021, section 2.5)
+    and 10 in SigLIP; bias: b at the start, −10 in SigLIP (Zhai et al. 2023, section 3.2). Differs: CLIP keeps eᵗ at 100
+    or less.
+    """
+
+    def __init__(self, scale: float = 1 / 0.07, bias: float = 0.0):
+        super().__init__()
+        self.t = nn.Parameter(torch.tensor(math.log(scale)))
+        self.bias = nn.Parameter(torch.tensor(bias))
+
+    def forward(self, cosine: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return self.t.exp() * cosine + self.bias
+
+
+class TextTower(nn.Module):
+    """Chapter 5's encoder, which reads a caption and answers with the token of its first word. (B, S) → (B, D).
+
+    The first word is always `<`, so that its token can do what the class token does in an image. Positions are learned,
+    and start as sines and cosines.
+    Differs: CLIP's tower hides the future and takes the last word's token; it is pre-norm.
+
+    vocabulary: all words there are; length: S, the most words that a caption may have, `<` included.
+    """
+
+    def __init__(
+        self, vocabulary: Sequence[str], length: int, dim: int, depth: int = 1, num_heads: int = 4, hidden_dim: int = 64
+    ):
+        super().__init__()
+        self.words = {word: index for index, word in enumerate(dict.fromkeys((PADDING, START, *vocabulary)))}
+        self.embedding = nn.Embedding(len(self.words), dim)
+        self.positions = nn.Parameter(sincos_positions(length, dim).unsqueeze(0))
+        self.layers = nn.ModuleList(EncoderLayer(dim, num_heads, hidden_dim) for _ in range(depth))
+
+    def tokenize(self, captions: Sequence[str]) -> Int64[Tensor, "captions length"]:
+        """Captions as rows of integers, `<` first and padding behind.
+
+        Raises ValueError for a caption with more words than the tower reads, and for a word that it does not know.
+        """
+        length, rows = self.positions.shape[1], []
+        for caption in captions:
+            words = [START, *caption.split()]
+            if len(words) > length:
+                raise ValueError(f"a caption may have {length - 1} words, got {len(words) - 1}: {caption!r}")
+            for word in words:
+                if word not in self.words:
+                    raise ValueError(unknown("word", word, self.words))
+            rows.append([self.words[word] for word in words + [PADDING] * (length - len(words))])
+        return torch.tensor(rows, device=self.positions.device)
+
+    def forward(self, tokens: Int64[Tensor, "captions length"]) -> Float[Tensor, "captions dim"]:
+        x = self.embedding(tokens) + self.positions
+        mask = padding_mask(tokens, self.words[PADDING])
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x[:, 0]
+
+
+class TwoTowers(nn.Module):
+    """A Vision Transformer and a text tower, each with a linear map into one common space.
+
+    Radford et al. 2021, section 2.3. dim: width of the common space. `image` must be a model without a head.
+    """
+
+    def __init__(self, image: VisionTransformer, text: TextTower, dim: int, to_logits: ScaleAndBias):
+        super().__init__()
+        self.image, self.text, self.to_logits = image, text, to_logits
+        self.project_image = nn.Linear(image.config.dim, dim, bias=False)
+        self.project_text = nn.Linear(text.embedding.embedding_dim, dim, bias=False)
+
+    def see(self, images: Images) -> Float[Tensor, "batch dim"]:
+        """Images as unit vectors of the common space. (B, C, H, W) → (B, D)."""
+        return F.normalize(self.project_image(self.image.features(images)), dim=-1)
+
+    def read(self, captions: Sequence[str]) -> Float[Tensor, "captions dim"]:
+        """Captions as unit vectors of the common space. Raises ValueError as `TextTower.tokenize` does."""
+        return F.normalize(self.project_text(self.text(self.text.tokenize(captions))), dim=-1)
+
+    def forward(self, images: Images, captions: Sequence[str]) -> Logits:
+        """The logits of every image with every caption."""
+        return self.to_logits(cosines(self.see(images), self.read(captions)))
+
+
+def name_probabilities(logits: Logits) -> Logits:
+    """Zero-shot: each image's probabilities of the names, which are the captions. Rows sum to 1."""
+    return logits.softmax(dim=-1)
+
+
+def mean_direction(y: Float[Tensor, "prompts names dim"]) -> Float[Tensor, "names dim"]:
+    """One unit vector for each name, from the vectors of several prompts with it. (P, K, D) → (K, D).
+
+    Radford et al. 2021, section 3.1.4: the mean is taken of vectors, not of probabilities, so that it costs nothing
+    later.
+    """
+    return F.normalize(F.normalize(y, dim=-1).mean(dim=0), dim=-1)
+
+
+class Projector(nn.Sequential):
+    """Patch tokens to tokens of a language model: two linear maps with a GELU between. (B, N, D) → (B, N, D_LM).
+
+    Liu et al. 2024 ("LLaVA-1.5"), section 3.
+    """
+
+    def __init__(self, dim: int, language_dim: int):
+        super().__init__(nn.Linear(dim, language_dim), nn.GELU(), nn.Linear(language_dim, language_dim))
