@@ -5,6 +5,7 @@ import json
 import record_mae
 import torch
 
+from vitbook._support.json_config import from_json
 from vitbook.checkpoint import load_checkpoint
 from vitbook.mae import MaskedAutoencoder
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -18,6 +19,6 @@ def test_what_is_recorded_and_the_weights_load_again(tmp_path):
     assert facts == json.loads((tmp_path / "mae.json").read_text())
     assert len(facts["losses"]) == 1
     assert {0 < share < 1 for when in ("before", "after") for share in facts[when].values()} == {True}
-    model = MaskedAutoencoder(VisionTransformer(ViTConfig(**facts["vit"])), 8, 2, 2)
+    model = MaskedAutoencoder(VisionTransformer(from_json(ViTConfig, facts["vit"])), 8, 2, 2)
     model.load_state_dict(tensors)
     assert all(tensor.dtype == torch.float16 for tensor in tensors.values())
