@@ -75,6 +75,7 @@ def test_merging_refuses_what_it_cannot_do(r, changes):
         merging_logits(backbone(**changes), check.images().double(), r)
 
 
+@pytest.mark.door
 def test_windows_have_to_fill_the_grid():
     with pytest.raises(ValueError, match="4×6 is not divisible by patch size 4"):
         tokens.window_attention(None, torch.zeros(1, 24, 12), (4, 6), 4)

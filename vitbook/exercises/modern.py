@@ -37,6 +37,16 @@ def _turn_neighbors(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return torch.stack(halves.chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
+width = Exercise(512, "three matrices of D × width against two of D × 768.", level="easy") | {
+    "At half the width SwiGLU has 3/4 of the weights: it has three matrices, not four.": 384,
+    "At the same width SwiGLU has half as many weights again.": 768,
+}
+
+bound = Exercise(8.0, "with gains of 1, a normalized query has the length √D_h.") | {
+    "That is the largest dot product; scores are divided by √D_h.": 64.0,
+    "That would be the bound for queries and keys of length 1. RMSNorm gives them length √D_h.": 0.125,
+}
+
 rotate = Exercise(
     modern.rotate,
     "a, b = x.chunk(2, dim=-1); the pair becomes a·cos − b·sin and a·sin + b·cos.",
@@ -47,14 +57,4 @@ rotate = Exercise(
     "You turn the other way, clockwise. Scores are the same as long as queries and keys agree; somebody's weights are "
     "not.": lambda x, angles: modern.rotate(x, -angles),
     "You pair neighbors, 2i with 2i + 1. Here, entry i goes with entry i + D_h/2.": _turn_neighbors,
-}
-
-width = Exercise(512, "three matrices of D × width against two of D × 768.", level="easy") | {
-    "At half the width SwiGLU has 3/4 of the weights: it has three matrices, not four.": 384,
-    "At the same width SwiGLU has half as many weights again.": 768,
-}
-
-bound = Exercise(8.0, "with gains of 1, a normalized query has the length √D_h.") | {
-    "That is the largest dot product; scores are divided by √D_h.": 64.0,
-    "That would be the bound for queries and keys of length 1. RMSNorm gives them length √D_h.": 0.125,
 }
