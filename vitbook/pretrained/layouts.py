@@ -369,7 +369,7 @@ def _fold(tensors: dict[str, Tensor], origin: dict[str, str], gamma: str) -> str
 
 
 def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
-    """The layout that accounts for most of a checkpoint's names, and its rows."""
+    """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows."""
     candidates = []
     for layout in LAYOUTS:
         anchor = next(row for row in layout.rows(0) if row.ours == PATCHES).theirs[0]
@@ -377,7 +377,9 @@ def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
             block = re.escape(prefix + layout.block).replace(r"\{i\}", r"(\d+)")
             depth = len({match[1] for name in state if (match := re.match(block, name))})
             rows = layout.rows(max(depth, 1), prefix)
-            candidates.append((sum(name in state for row in rows for name in row.theirs), layout, rows))
+            wanted = [name for row in rows for name in row.theirs if name in state or not row.optional]
+            fit = sum(1 if name in state else -1 for name in wanted)
+            candidates.append((fit, layout, rows))
     if not candidates:
         known, names = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS)), listed(state) or "nothing"
         raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")

@@ -220,6 +220,8 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
     num_heads = weights.num_heads or num_heads
     if not num_heads and (weights.layout is VITBOOK or dim % _HEAD_DIM.get(dim, 64)):
         raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
+    hidden = shape("encoder.blocks.0.mlp.fc1.weight", 2)[0]
+    swiglu = hidden == 2 * shape("encoder.blocks.0.mlp.fc2.weight", 2)[1]  # gates and what they let through
     shapes = dict(
         image_size=(rows * patch_size, columns * patch_size),
         patch_size=patch_size,
@@ -228,12 +230,11 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         dim=dim,
         depth=sum(name.endswith("norm1.weight") for name in tensors),
         num_heads=num_heads or dim // _HEAD_DIM.get(dim, 64),
-        mlp_dim=(hidden := shape("encoder.blocks.0.mlp.fc2.weight", 2)[1]),
+        mlp_dim=hidden // 2 if swiglu else hidden,
         pool="class" if CLASS in tensors else "mean",
         class_token=CLASS in tensors,
         qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
     )
-    swiglu = shape("encoder.blocks.0.mlp.fc1.weight", 2)[0] == 2 * hidden
     shapes |= {name: value for name, value in dict(registers=registers, swiglu=swiglu).items() if value}
     shapes |= weights.layout.settings
     return (ViTConfig if shapes.keys() <= {field.name for field in fields(ViTConfig)} else ModernConfig)(**shapes)
