@@ -30,7 +30,7 @@ MADE = [
     ("Embedding", wrong.BatchSizedClassToken, "torch.zeros(1, 1, dim)", "torch.zeros(2, 1, dim)"),
     ("Embedding", wrong.BatchSizedPositions, "torch.randn(1, num_patches", "torch.randn(2, num_patches"),
     ("EncoderBlock", wrong.UnbiasedVariance, LAYER_NORMS, "Norm(dim, eps=1e-6), Norm(dim, eps=1e-6)"),
-    ("EncoderBlock", "torch's own ε", LAYER_NORMS, "nn.LayerNorm(dim), nn.LayerNorm(dim)"),
+    ("EncoderBlock", "default ε", LAYER_NORMS, "nn.LayerNorm(dim), nn.LayerNorm(dim)"),
     ("EncoderBlock", wrong.FunctionalDropout, LAST, f"F.dropout({LAST}, 0.1)"),
     ("Encoder", wrong.BlocksAreCopies, BLOCKS, "nn.ModuleList([EncoderBlock(dim, num_heads, mlp_dim)] * depth)"),
     ("Encoder", "parameters missing: blocks.0.norm1.weight", BLOCKS, BLOCKS.replace("nn.ModuleList", "list")),
