@@ -1,6 +1,7 @@
 """The mistakes of the wild, named: each the smallest wrong variant of the right code, beside its symptom.
 
-All were seen in public teaching code. None raises an error: a model with one of them runs, and mostly it even trains.
+Those of Parts I to V were seen in public teaching code, those of Part VI are our own. None raises an error: a model
+with one of them runs, and mostly it even trains.
 `MISTAKES` holds them by name, `broken_vit` builds a Vision Transformer that has some of them.
 """
 
