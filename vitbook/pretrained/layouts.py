@@ -341,9 +341,8 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     if CLASS in tensors and not layout.class_position and tensors[POSITIONS].ndim == 3:
         tensors[POSITIONS] = F.pad(tensors[POSITIONS], (0, 0, 1, 0))
     folded = tuple(_fold(tensors, origin, name) for name in list(tensors) if name.endswith(".gamma"))
-    if (
-        REGISTERS in tensors and POSITIONS in tensors and tensors[POSITIONS].ndim == 3
-    ):  # theirs have no position: ours is zero
+    if {REGISTERS, POSITIONS} <= tensors.keys() and tensors[POSITIONS].ndim == 3:
+        # their registers have no position: ours is zero
         first, rest = tensors[POSITIONS][:, :1], tensors[POSITIONS][:, 1:]
         zeros = first.new_zeros(1, tensors[REGISTERS].shape[1], first.shape[2])
         tensors[POSITIONS] = torch.cat([first, zeros, rest], dim=1)
