@@ -1,4 +1,4 @@
-r"""Equations: with a number, written `\tag{1}` so that every reader of the notebook shows it, and MathJax to set them."""
+r"""Equations: a number, written `\tag{1}` so that every reader of the notebook shows it, and MathJax to set them."""
 
 import re
 from pathlib import Path
