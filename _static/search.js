@@ -26,7 +26,7 @@ document.addEventListener("DOMContentLoaded", () => {
   });
 
   // Results are [page, title, anchor, description, score, file], the best last.
-  Search._performSearch = (query, stems, excluded, highlighted, objects) => {
+  Search._performSearch = (query, stems, excluded, _highlighted, objects) => {
     const { titles, alltitles, docnames, filenames, indexentries } = Search._index;
     document.getElementById("search-progress")?.replaceChildren();
     const asked = query.toLowerCase().trim();

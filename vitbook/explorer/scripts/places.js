@@ -33,7 +33,7 @@ async function places(root, _, { grid, tables }) {
       cell.textContent = decimal(row[place], 2);
       cell.style.setProperty("--share", `${Math.abs(100 * row[place])}%`);
       cell.classList.toggle("less", row[place] < 0);
-      cell.setAttribute("aria-selected", place === chosen);
+      cell.setAttribute("aria-selected", String(place === chosen));
       cell.setAttribute("aria-label", `${nameOf(place)}: ${decimal(row[place], 2)}`);
       cell.tabIndex = place === chosen ? 0 : -1;
     });
