@@ -195,8 +195,11 @@ def _hidden_layer(weights: Translation) -> list[str]:
 
 
 def _ours(state: Mapping[str, Tensor]) -> Translation:
-    """Weights that have our names already."""
-    return Translation(VITBOOK, dict(state), {name: name for name in state})
+    """Weights that have our names already; of a pretrained model around a backbone, the backbone's alone."""
+    inside = [name for name in state if name.startswith("backbone.")] or list(state)
+    origin = {name.removeprefix("backbone."): name for name in inside}
+    tensors = {name: state[theirs] for name, theirs in origin.items()}
+    return Translation(VITBOOK, tensors, origin, dropped=tuple(name for name in state if name not in inside))
 
 
 # From tensors to a model
