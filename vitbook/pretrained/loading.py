@@ -74,7 +74,8 @@ def load_pretrained(
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
-    channels: 1 or 3; for the other than the weights', the kernels of the three colors are added up, or shared out.
+    channels: another number than the weights'. Gray gets the kernels of the colors added up, and colors get shares of
+        those of gray; further channels begin with kernels of zeros. What the weights say of the same content stays.
     num_heads: for layouts that do not show it. By default heads are as wide as in the family's models, 64 in most.
     activation: of the MLPs, a key of `vitbook.modern.ACTIVATIONS`, where it is not that of the family's first models:
         "gelu" for CLIP as LAION trained it, "gelu_tanh" for Google's to the last digit.

@@ -98,8 +98,11 @@ class Preprocessing:
         return to_tensor(image)[None, : len(self.mean)]
 
     def adapted(self, image_size: tuple[int, int], channels: int) -> "Preprocessing":
-        """The same for another image size and number of channels, which get the mean of all."""
+        """The same for another image size and number of channels: gray and colors get the mean of all.
+
+        Of more than three channels it prepares the first, red, green and blue; the others are the caller's.
+        """
         mean, std = self.mean, self.std
-        if channels != len(mean):
+        if channels in (1, 3) and channels != len(mean):
             mean, std = ((sum(moment) / len(moment),) * channels for moment in (mean, std))
         return replace(self, image_size=image_size, mean=mean, std=std)
