@@ -74,7 +74,9 @@ def main(arguments: list[str] | None = None) -> None:
     moments = (torch.tensor(getattr(pretrained.preprocessing, name)) for name in ("mean", "std"))
     ways = prepared(images, *moments)
     tries = {way: (pretrained.model, batch) for way, batch in ways.items()}
-    tries |= {mistake: (model, ways["right"]) for mistake, model in miscopied(given.weights).items()}
+    copies = miscopied(given.weights)
+    gelus = {kind: load_pretrained(given.weights, activation=kind).model for kind in ("gelu_tanh", "quick_gelu")}
+    tries |= {name: (model, ways["right"]) for name, model in (copies | gelus).items()}
     found, right = {}, None
     for name, (model, batch) in tries.items():
         logits = torch.cat([model(part) for part in batch.split(100)])
@@ -88,8 +90,8 @@ def main(arguments: list[str] | None = None) -> None:
         }
         print(f"{name}: {found[name]}", flush=True)
     document = {"weights": given.weights, "images": len(images), "torch": version("torch")}
-    document |= {"prepared": {way: found[way] for way in ways}}
-    document |= {"copied": {name: row for name, row in found.items() if name not in ways}}
+    for kind, names in {"prepared": ways, "copied": copies, "computed": gelus}.items():
+        document[kind] = {name: found[name] for name in names}
     write_whole(given.file, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
 
 

@@ -37,5 +37,6 @@ def test_what_is_lost_and_won_makes_the_difference(tmp_path):
     right = document["prepared"]["right"]
     assert document["images"] == 3 and right["lost"] == right["won"] == 0
     assert len(document["prepared"]) == 9 and len(document["copied"]) == 4
+    assert document["computed"].keys() == {"gelu_tanh", "quick_gelu"}
     for way in (*document["prepared"].values(), *document["copied"].values()):
         assert way["right"] == right["right"] - way["lost"] + way["won"]
