@@ -12,6 +12,7 @@ from torch import Tensor
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
 from vitbook.distillation import DistilledVisionTransformer
+from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
@@ -186,8 +187,9 @@ def _hidden_layer(weights: Translation) -> list[str]:
 
 
 def _ours(state: Mapping[str, Tensor]) -> Translation:
-    """Weights that have our names already."""
-    return Translation(VITBOOK, dict(state), {name: name for name in state})
+    """Weights that have our names already; LoRA is merged into them."""
+    plain = merged(state)
+    return Translation(VITBOOK, plain, {name: name for name in plain})
 
 
 # From tensors to a model
