@@ -231,14 +231,18 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = replace(with_labels(count, SWEEP_SEED), test=Split(pool.images[index], pool.labels[index]))
     best = {}
     for method, rates in RATES.items():
-        tried = [
-            recorder.once(
-                lambda m=method, r=rate: tuned(weights, m, chosen, r, EPOCHS[50], SWEEP_SEED, None),
-                tried=method, rate=rate,
-            )
-            for rate in rates
-        ]  # fmt: skip
-        best[method] = max(tried, key=lambda record: record["test_accuracy"])["rate"]
+        tried: list[dict] = []
+        while rates:  # and on, as long as the largest is the best
+            rate, *rates = rates
+            tried.append(
+                recorder.once(
+                    lambda m=method, r=rate: tuned(weights, m, chosen, r, EPOCHS[50], SWEEP_SEED, None),
+                    tried=method, rate=rate,
+                )
+            )  # fmt: skip
+            best[method] = max(tried, key=lambda record: record["test_accuracy"])["rate"]
+            if not rates and best[method] == rate and len(tried) < 5:
+                rates = [round(3 * rate, 6)]
     plan = [(count, seed) for seed in range(given.tuned_seeds) for count in EPOCHS if count < 500 or not seed]
     for count, seed in plan:
         for method in RATES if count <= given.most else ():

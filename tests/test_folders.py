@@ -60,11 +60,11 @@ def test_a_clean_folder_is_called_clean_and_its_parts_are_those_of_training(tmp_
     assert said[0] == "2 classes, 22 photographs"
     assert said[1].split() == ["animal", "14", "train", "11,", "test", "3"]
     assert said[3:5] == [
-        "who always says animal is right for 64% of them",
-        "height×width 128×128 to 128×128 pixels; half have a shorter side of 128 or less",
+        "always answering animal would be right for 64%",
+        "sizes: 128×128 to 128×128 pixels (height×width), the median of the shorter side is 128",
     ]
     kinds = ["broken files", "copies, byte for byte", "near copies"]
-    assert said[5:] == [f"no {what}" for what in (*kinds, "copies in two classes", "leaks between train and test")]
+    assert said[5:] == [f"{what}: none" for what in (*kinds, "copies in two classes", "leaks between train and test")]
     found, data = look(folder), load_folder(folder, 8)
     tested = [photo.path.parts[0] for photo in found.photographs if photo.part == "test"]
     assert tested == [data.class_names[k] for k in data.test.labels.tolist()]
@@ -84,12 +84,13 @@ def test_what_is_wrong_with_a_folder_is_said_and_nothing_is_written(tmp_path, ca
     before = sorted(tmp_path.rglob("*"))
     assert main(["look", str(folder)]) == 1
     said = capsys.readouterr().out
-    assert "10 broken files: delete them, or training refuses the folder\n  animal/torn.png cannot be read" in said
+    assert "broken files: 10 (training refuses them)\n  animal/torn.png cannot be read" in said
     assert "  and 5 more\n" in said
-    assert f"1 copies, byte for byte\n  vehicle/twin.png = {tested.path.as_posix()}\n" in said
-    assert "1 near copies: look at them\n  animal/small.jpg ~ animal/bird_duck.png\n" in said
+    assert f"copies, byte for byte: 1 (one of each is enough)\n  vehicle/twin.png = {tested.path.as_posix()}\n" in said
+    assert "near copies: 1 (look at them)\n  animal/small.jpg ~ animal/bird_duck.png\n" in said
     assert (
-        f"1 copies in two classes: one label is wrong\n  vehicle/twin.png is vehicle, {tested.path.as_posix()}" in said
+        f"copies in two classes: 1 (one label is wrong)\n  vehicle/twin.png is vehicle, {tested.path.as_posix()}"
+        in said
     )
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -101,7 +102,9 @@ def test_parts_in_folders_of_their_own_are_compared(tmp_path, capsys):
     assert len(found.leaks) == len(found.pairs) == 22
     assert main(["look", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().out
-    assert "22 leaks between train and val: delete one of each pair\n  val/animal/" in said and "  and 17 more" in said
+    assert (
+        "leaks between train and val: 22 (delete one of each pair)\n  val/animal/" in said and "  and 17 more" in said
+    )
 
 
 def test_many_copies_of_one_photograph_are_each_named_once(tmp_path):

@@ -78,11 +78,10 @@ class Look:
             each = Counter(photo.part for photo in self.photographs if photo.class_name == name)
             yield f"  {name:<20} {count:>6}   " + ", ".join(f"{part} {each[part]}" for part in parts)
         most, largest = counts.most_common(1)[0]
-        yield f"who always says {most} is right for {largest / len(self.photographs):.0%} of them"
+        yield f"always answering {most} would be right for {largest / len(self.photographs):.0%}"
         shorter = statistics.median_low(min(size) for size in sizes)
-        yield "height×width {}×{} to {}×{} pixels; half have a shorter side of {} or less".format(
-            *sizes[0], *sizes[-1], shorter
-        )
+        smallest, biggest = (f"{height}×{width}" for height, width in (sizes[0], sizes[-1]))
+        yield f"sizes: {smallest} to {biggest} pixels (height×width), the median of the shorter side is {shorter}"
         copies = [f"{copy.path} = {first.path}" for copy, first in self.pairs if copy.digest == first.digest]
         near = [f"{copy.path} ~ {first.path}" for copy, first in self.pairs if copy.digest != first.digest]
         torn = [
@@ -91,14 +90,14 @@ class Look:
             if copy.class_name != first.class_name
         ]
         leaks = [f"{copy.path} in {copy.part}, {first.path} in {first.part}" for copy, first in self.leaks]
-        for what, found in (
-            ("broken files: delete them, or training refuses the folder", self.broken),
-            ("copies, byte for byte", copies),
-            ("near copies: look at them", near),
-            ("copies in two classes: one label is wrong", torn),
-            (f"leaks between {' and '.join(parts)}: delete one of each pair", leaks),
+        for what, found, hint in (
+            ("broken files", self.broken, "training refuses them"),
+            ("copies, byte for byte", copies, "one of each is enough"),
+            ("near copies", near, "look at them"),
+            ("copies in two classes", torn, "one label is wrong"),
+            (f"leaks between {' and '.join(parts)}", leaks, "delete one of each pair"),
         ):
-            yield f"{len(found)} {what}" if found else f"no {what.partition(':')[0]}"
+            yield f"{what}: {len(found)} ({hint})" if found else f"{what}: none"
             yield from (f"  {row}" for row in found[:SHOWN])
             if len(found) > SHOWN:
                 yield f"  and {len(found) - SHOWN} more"

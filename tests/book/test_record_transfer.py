@@ -52,7 +52,7 @@ def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):
     assert len(set(kept)) == len(kept)
     tried = {record["rate"]: record["test_accuracy"] for record in records if record.get("tried") == "lora"}
     tuned = [record for record in records if record.get("method") == "lora"]
-    assert {record["rate"] for record in tuned} == {max(tried, key=tried.get)} and len(tried) == 2
+    assert {record["rate"] for record in tuned} == {max(tried, key=tried.get)} and len(tried) >= 2
     assert [record["seed"] for record in tuned] == [0, 1] and all(0 <= r["old_accuracy"] <= 1 for r in tuned)
     assert {record["trained_numbers"] for record in tuned} == {4 * 8 * (128 + 384) + 1290}
     stored = load_file(tmp_path / "features")
