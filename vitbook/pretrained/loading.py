@@ -12,6 +12,7 @@ from torch import Tensor
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
 from vitbook.distillation import DistilledVisionTransformer
+from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
@@ -196,11 +197,12 @@ def _hidden_layer(weights: Translation) -> list[str]:
 
 
 def _ours(state: Mapping[str, Tensor]) -> Translation:
-    """Weights that have our names already; of a pretrained model around a backbone, the backbone's alone."""
-    inside = [name for name in state if name.startswith("backbone.")] or list(state)
+    """Weights that have our names already, LoRA merged in; of a pretrained model around a backbone, the backbone's."""
+    plain = merged(state)
+    inside = [name for name in plain if name.startswith("backbone.")] or list(plain)
     origin = {name.removeprefix("backbone."): name for name in inside}
-    tensors = {name: state[theirs] for name, theirs in origin.items()}
-    return Translation(VITBOOK, tensors, origin, dropped=tuple(name for name in state if name not in inside))
+    tensors = {name: plain[theirs] for name, theirs in origin.items()}
+    return Translation(VITBOOK, tensors, origin, dropped=tuple(name for name in plain if name not in inside))
 
 
 # From tensors to a model
