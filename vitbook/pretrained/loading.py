@@ -202,7 +202,7 @@ def _ours(state: Mapping[str, Tensor]) -> Translation:
     inside = [name for name in plain if name.startswith("backbone.")] or list(plain)
     origin = {name.removeprefix("backbone."): name for name in inside}
     tensors = {name: plain[theirs] for name, theirs in origin.items()}
-    return Translation(VITBOOK, tensors, origin, dropped=tuple(name for name in plain if name not in inside))
+    return Translation(VITBOOK, tensors, origin, beside=tuple(name for name in plain if name not in inside))
 
 
 # From tensors to a model
