@@ -112,9 +112,7 @@ def record(model: VisionTransformer, split: Split, moments: tuple[Tensor, Tensor
             mode: {
                 "curve": curve.mean(dim=0).tolist(),
                 "area": interval(areas[name][mode], generator),
-                "more_than": {
-                    blind: interval(areas[name][mode] - areas[blind][mode], generator) for blind in BLIND
-                },
+                "more_than": {blind: interval(areas[name][mode] - areas[blind][mode], generator) for blind in BLIND},
             }
             for mode, curve in modes.items()
         }
