@@ -70,8 +70,9 @@ def test_a_map_over_a_photograph_covers_it_patch_for_patch():
     ax = plotting.show_over(IMAGE, MATRIX)
     drawn(ax)
     below, above = ax.images
-    assert below.get_extent() == above.get_extent() == (-0.5, 11.5, 7.5, -0.5)
-    assert torch.equal(torch.tensor(above.get_array()), MATRIX) and 0 < above.get_alpha() < 1
+    assert list(below.get_extent()) == list(above.get_extent()) == [-0.5, 11.5, 7.5, -0.5]
+    assert torch.equal(torch.tensor(above.get_array()), MATRIX)
+    assert (above.get_alpha() > 0).all() and (above.get_alpha() < 1).all()
 
 
 def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named():

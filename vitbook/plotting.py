@@ -240,8 +240,10 @@ def show_over(image: Image, values: Map, ax: Axes | None = None, *, title: str =
     gray = image.detach().float().cpu().mean(dim=0, keepdim=True) / (1 if image.is_floating_point() else 255)
     ax = show_picture(0.25 + 0.75 * gray, ax, title=title)  # nowhere black, or the colors would not be seen
     height, width = gray.shape[1:]
-    _paint(values, ax, **style)
-    ax.images[1].set(alpha=0.6, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
+    values = _paint(values, ax, **style)
+    colors = ax.images[1]
+    opaque = 0.25 + 0.5 * colors.norm(values.numpy()).clip(0, 1)  # the lower, the more of the photograph is seen
+    colors.set(alpha=opaque, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
     return ax
 
 
