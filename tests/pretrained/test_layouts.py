@@ -1,5 +1,7 @@
 """Each table holds every name of its library and no other, once; other families are called by their names."""
 
+from dataclasses import replace
+
 import foreign
 import pytest
 import torch
@@ -8,6 +10,7 @@ from foreign import DEPTH, D, H
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.layouts import (
     BIG_VISION,
+    CLASS,
     GOOGLE,
     LAYOUTS,
     POSITIONS,
@@ -21,7 +24,6 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 OURS = set(VisionTransformer(ViTConfig(8, 4, 3, 5, 12, DEPTH, 3, 20)).state_dict())
 DISTILLED = {"embedding.dist_token", "head_dist.weight", "head_dist.bias"}
-SCALES = {f"encoder.blocks.{i}.{linear}.gamma" for i in range(DEPTH) for linear in ("attn.proj", "mlp.fc2")}
 PRE_LOGITS = {"heads.pre_logits.weight", "heads.pre_logits.bias"}
 
 
@@ -38,7 +40,7 @@ PRE_LOGITS = {"heads.pre_logits.weight", "heads.pre_logits.bias"}
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_table_holds_every_name_once(layout, names, prefix):
-    listed = [prefix + name.removeprefix("params/") for row in layout.rows(DEPTH) for name in row.theirs]
+    listed = [name for row in replace(layout, prefix=prefix).rows(DEPTH) for name in row.theirs]
     assert len(listed) == len(set(listed))
     assert set(listed) == names
 
@@ -47,10 +49,9 @@ def test_a_table_holds_every_name_once(layout, names, prefix):
 def test_all_tables_name_the_same_tensors_of_ours(layout):
     ours = [row.ours for row in layout.rows(DEPTH) if row.ours != "-"]
     assert len(ours) == len(set(ours))
-    unknown_in_2021 = SCALES | {REGISTERS}
-    angles = {POSITIONS} if layout.name == "dinov3" else set()
-    headless = {"head.weight", "head.bias"} if layout.name.startswith("dino") else set()
-    assert set(ours) - DISTILLED - unknown_in_2021 | headless == OURS - angles
+    later = {name for name in ours if name.startswith(("pooling.", "embedding.norm.", REGISTERS)) or "gamma" in name}
+    not_everywhere = DISTILLED | {"head.weight", "head.bias", CLASS, POSITIONS}
+    assert {*ours, *layout.zeros} - later - not_everywhere == OURS - not_everywhere
 
 
 def test_timms_names_are_ours_without_the_modules_around_them():
@@ -61,19 +62,22 @@ def test_timms_names_are_ours_without_the_modules_around_them():
 @pytest.mark.parametrize(
     ("names", "family"),
     [
-        (["blocks.0.gamma_1", "blocks.0.gamma_2"], "DeiT-III"),
-        (["storage_tokens", "rope_embed.periods", "blocks.0.ls1.gamma"], "DINOv3"),
         (["decoder_pos_embed", "decoder_blocks.0.norm1.weight", "mask_token"], "a masked autoencoder"),
-        (["visual.class_embedding", "visual.conv1.weight", "visual.ln_pre.weight", "logit_scale"], "CLIP"),
-        (["visual.trunk.attn_pool.latent", "logit_scale", "logit_bias"], "SigLIP"),
+        (
+            ["visual.conv1.weight", "visual.layer1.0.conv1.weight", "visual.attnpool.positional_embedding"],
+            "CLIP with a ResNet",
+        ),
+        (
+            ["params/img/embedding/kernel", "params/img/Transformer/encoderblock/LayerNorm_0/scale"],
+            "a big_vision model",
+        ),
         (["layers.0.blocks.0.attn.logit_scale", "layers.0.blocks.0.attn.cpb_mlp.0.weight"], "a Swin Transformer"),
+        (["blocks.0.attn.relative_position_bias_table", "blocks.0.attn.q_bias"], "a BEiT or an EVA"),
         (["conv1.weight", "layer1.0.conv1.weight"], "a ResNet"),
     ],
 )
 def test_other_families_are_named(names, family):
-    state = (
-        foreign.timm() if family.startswith(("DINO", "DeiT", "a masked")) else {}
-    )  # which have timm's names otherwise
+    state = foreign.timm() if family.startswith(("a masked", "a BEiT")) else {}  # which have timm's names otherwise
     with pytest.raises(ValueError, match=f"by its names this is {family}.*, which has no table here$"):
         load_pretrained({**state, **{name: torch.ones(2) for name in names}}, num_heads=H)
 

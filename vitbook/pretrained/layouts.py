@@ -1,22 +1,22 @@
 """How other libraries name and order the tensors of a Vision Transformer: a table for each, ours beside theirs.
 
 A line of a table: our name, their name and, where their axes are in another order, how einops brings them into ours.
-{weight,bias} stands for two names; several of theirs for one of ours, such as queries, keys and
-values, are laid end to end. A
-name with ? may be missing; a line that begins with - names what our model has no place for.
+{weight,bias} stands for two names; several of theirs for one of ours, such as queries, keys and values, are laid end to
+end, and one of theirs for several of ours holds them so. A name with ? may be missing; a line that begins with - names
+what our model has no place for.
 
 A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` under the same name.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 _OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
@@ -32,6 +32,7 @@ class Row:
     theirs: tuple[str, ...]
     axes: str = ""  # their axes -> ours, as einops writes it; empty where they are the same
     optional: bool = False
+    share: tuple[int, int] = (0, 1)  # which part of theirs is ours, and of how many laid end to end
 
     def read(self, state: Mapping[str, Tensor]) -> Tensor:
         """Our tensor, made of theirs."""
@@ -40,11 +41,17 @@ class Row:
         if self.axes:
             theirs, ours = self.axes.split(" -> ")
             x = rearrange(x, f"n {theirs} -> n {ours}")
-        return x.flatten(0, 1)
+        part, of = self.share
+        return x.flatten(0, 1).chunk(of)[part]
 
-    def write(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Their tensors, made of ours; for rows whose axes are the same."""
-        return {name: part.clone() for name, part in zip(self.theirs, tensor.chunk(len(self.theirs)), strict=True)}
+    def write(self, tensor: Tensor, num_heads: int = 1) -> dict[str, Tensor]:
+        """Their tensors, made of ours; of a tensor that several of ours share, our part. num_heads: h of the axes."""
+        parts = tensor.chunk(len(self.theirs))
+        if self.axes:
+            theirs, ours = self.axes.split(" -> ")
+            h = {"h": num_heads} if "h" in theirs.split() else {}
+            parts = [rearrange(part, f"{ours} -> {theirs}", **h) for part in parts]
+        return {name: part.clone() for name, part in zip(self.theirs, parts, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,18 @@ class Layout:
     block: str
     inside: str  # a table; our names begin with _OUR_BLOCK
     class_position: bool = True  # whether the class token has a position of its own
-    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor shows
+    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ModernConfig that no tensor shows
+    zeros: tuple[str, ...] = ()  # biases of ours that it lacks
+    key_bias: bool = True  # whether keys have one, where they are apart from queries and values
+    head_dim: Mapping[int, int] = field(default_factory=lambda: {1280: 80})  # D/h by D, where it is not 64
+    tower: str | None = None  # what the image tower's names begin with, where a text tower may stand beside it
+    prefix: str = ""  # what all names of a file begin with
 
-    def rows(self, depth: int, prefix: str = "") -> list[Row]:
-        """Every tensor of a model of `depth` blocks, those outside first. prefix: what all their names begin with."""
-        rows = list(_read_table(self.outside, "", prefix))
+    def rows(self, depth: int) -> list[Row]:
+        """Every tensor of a model of `depth` blocks, those outside first."""
+        rows = list(_read_table(self.outside, "", self.prefix))
         for i in range(depth):
-            rows += _read_table(self.inside, _OUR_BLOCK.format(i=i), prefix + self.block.format(i=i))
+            rows += _read_table(self.inside, _OUR_BLOCK.format(i=i), self.prefix + self.block.format(i=i))
         return rows
 
     def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
@@ -77,9 +89,11 @@ def _read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Ro
     for line in filter(None, map(str.strip, table.splitlines())):
         ours, theirs, *axes = re.split(r"\s{2,}", line)
         left, right = _expand(ours.rstrip("?")), _expand(theirs)
+        shares = max(len(left) // len(right), 1)
         for k, name in enumerate(left):
-            names = tuple(theirs_begins + theirs for theirs in right[k :: len(left)])
-            yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-")
+            names = tuple(theirs_begins + theirs for theirs in right[k % len(right) :: len(left)])
+            share = (k // len(right), shares)
+            yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-", share)
 
 
 def _expand(name: str) -> list[str]:
@@ -210,7 +224,7 @@ _IN_MEMORY = {
 _VIT_IN_MEMORY = {"encoder.layer.": "layers."} | _IN_MEMORY
 DISTILLED = {"vit.": "deit.", "  classifier": "  cls_classifier"}
 
-# DINOv2 at Hugging Face. LayerScale's γ is folded into the map before it; see `_fold`.
+# DINOv2 at Hugging Face
 DINOV2 = Layout(
     "dinov2",
     """
@@ -232,6 +246,7 @@ DINOV2 = Layout(
     mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
     mlp.fc2.gamma             layer_scale2.lambda1
     """,
+    head_dim={},
 )
 # DINOv2's own files, whose names are timm's, and timm's files of DINOv2 without registers
 DINOV2_HUB = replace(
@@ -245,7 +260,13 @@ DINOV2_HUB = replace(
     attn.proj.gamma           ls1.gamma
     mlp.fc2.gamma             ls2.gamma
     """,
+    head_dim={},
 )
+# timm's files of DINOv2 with registers, whose class token holds its position already
+DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"  register_tokens": "  reg_token"}, class_position=False)
+# DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
+DEIT3 = replace(DINOV2_HUB, name="deit3", class_position=False, head_dim={1280: 80})
+DEIT3_HUB = DEIT3.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"})
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
     "dinov3",
@@ -268,11 +289,156 @@ DINOV3 = Layout(
     mlp.fc2.gamma             layer_scale2.lambda1
     """,
     settings=dict(positions="none", rotary_base=100.0, norm_eps=1e-5),
+    key_bias=False,
+    head_dim={4096: 128},
+)
+# DINOv3's own files. Differs: their periods of rotation are rounded to bfloat16; ours, as Hugging Face's, are not.
+DINOV3_HUB = replace(
+    DINOV2_HUB,
+    name="dinov3",
+    outside="""
+    embedding.cls_token                        cls_token
+    embedding.register_tokens?                 storage_tokens
+    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
+    norm.{weight,bias}                         norm.{weight,bias}
+    -                                          mask_token
+    -                                          rope_embed.periods
+    -                                          local_cls_norm.{weight,bias}
+    """,
+    inside=f"""{DINOV2_HUB.inside}
+    -                         attn.qkv.bias_mask
+    """,
+    settings=DINOV3.settings,
+    head_dim=DINOV3.head_dim,
 )
 # with SwiGLU
 _GATED = {"}     mlp.fc1": "}     mlp.weights_in", "}     mlp.fc2": "}     mlp.weights_out"}
 _GATED_HUB = {"}     mlp.fc1": "}     mlp.w12", "}     mlp.fc2": "}     mlp.w3"}
+_GATED_HUB_3 = {"}     mlp.fc1": "}     mlp.{w1,w2}", "}     mlp.fc2": "}     mlp.w3"}
 _GATED_IN_MEMORY = {"}     mlp.fc1": "}     mlp.{gate_proj,up_proj}", "}     mlp.fc2": "}     mlp.down_proj"}
+
+# CLIP at Hugging Face: a LayerNorm before the first block, patches without a bias, and a projection for a head.
+CLIP = Layout(
+    "clip",
+    """
+    embedding.cls_token                 vision_model.embeddings.class_embedding             D -> 1 1 D
+    embedding.positions.pos_embed       vision_model.embeddings.position_embedding.weight   T D -> 1 T D
+    embedding.patch_embed.proj.weight   vision_model.embeddings.patch_embedding.weight
+    embedding.norm.{weight,bias}        vision_model.pre_layrnorm.{weight,bias}
+    norm.{weight,bias}                  vision_model.post_layernorm.{weight,bias}
+    head.weight?                        visual_projection.weight
+    -                                   vision_model.embeddings.position_ids
+    """,
+    "vision_model.encoder.layers.{i}.",
+    """
+    norm1.{weight,bias}       layer_norm1.{weight,bias}
+    attn.qkv.{weight,bias}    self_attn.{q_proj,k_proj,v_proj}.{weight,bias}
+    attn.proj.{weight,bias}   self_attn.out_proj.{weight,bias}
+    norm2.{weight,bias}       layer_norm2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
+    """,
+    settings=dict(embedding_norm=True, norm_eps=1e-5, activation="quick_gelu"),
+    zeros=("embedding.patch_embed.proj.bias", "head.bias"),
+    head_dim={1280: 80, 1408: 88, 1664: 104},
+    tower="vision_model.",
+)
+# CLIP in the names of its authors and of OpenCLIP
+CLIP_HUB = replace(
+    CLIP,
+    outside="""
+    embedding.cls_token                 visual.class_embedding        D -> 1 1 D
+    embedding.positions.pos_embed       visual.positional_embedding   T D -> 1 T D
+    embedding.patch_embed.proj.weight   visual.conv1.weight
+    embedding.norm.{weight,bias}        visual.ln_pre.{weight,bias}
+    norm.{weight,bias}                  visual.ln_post.{weight,bias}
+    head.weight?                        visual.proj                   D k -> k D
+    """,
+    block="visual.transformer.resblocks.{i}.",
+    inside="""
+    norm1.{weight,bias}       ln_1.{weight,bias}
+    attn.qkv.{weight,bias}    attn.in_proj_{weight,bias}
+    attn.proj.{weight,bias}   attn.out_proj.{weight,bias}
+    norm2.{weight,bias}       ln_2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.c_fc.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.c_proj.{weight,bias}
+    """,
+    tower="visual.",
+)
+# CLIP at timm, and OpenCLIP's files whose image tower is timm's
+CLIP_TIMM = replace(
+    CLIP,
+    outside="""
+    embedding.cls_token                 cls_token
+    embedding.positions.pos_embed       pos_embed
+    embedding.patch_embed.proj.weight   patch_embed.proj.weight
+    embedding.norm.{weight,bias}        norm_pre.{weight,bias}
+    norm.{weight,bias}                  norm.{weight,bias}
+    head.{weight,bias}?                 head.{weight,bias}
+    """,
+    block=TIMM.block,
+    inside=TIMM.inside,
+    settings=CLIP.settings | dict(activation="gelu"),
+    zeros=("embedding.patch_embed.proj.bias",),
+    tower="",
+)
+# SigLIP, and SigLIP 2 of fixed resolution, at Hugging Face: no class token; what attention pooling finds is the output.
+SIGLIP = replace(
+    CLIP,
+    name="siglip",
+    outside="""
+    embedding.positions.pos_embed                   vision_model.embeddings.position_embedding.weight   T D -> 1 T D
+    embedding.patch_embed.proj.{weight,bias}        vision_model.embeddings.patch_embedding.{weight,bias}
+    norm.{weight,bias}                              vision_model.post_layernorm.{weight,bias}
+    pooling.probe?                                  vision_model.head.probe
+    pooling.attn.{query,key,value}.{weight,bias}?   vision_model.head.attention.in_proj_{weight,bias}
+    pooling.attn.proj.{weight,bias}?                vision_model.head.attention.out_proj.{weight,bias}
+    pooling.norm.{weight,bias}?                     vision_model.head.layernorm.{weight,bias}
+    pooling.mlp.{fc1,fc2}.{weight,bias}?            vision_model.head.mlp.{fc1,fc2}.{weight,bias}
+    -                                               vision_model.embeddings.position_ids
+    """,
+    settings=dict(activation="gelu_tanh"),
+    zeros=(),
+    head_dim={1152: 72, 1408: 88, 1536: 96},
+    class_position=False,
+)
+# SigLIP at timm, and OpenCLIP's files of it
+SIGLIP_TIMM = replace(
+    SIGLIP,
+    outside="""
+    embedding.positions.pos_embed              pos_embed
+    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
+    norm.{weight,bias}                         norm.{weight,bias}
+    pooling.probe                              attn_pool.latent
+    pooling.attn.query.{weight,bias}           attn_pool.q.{weight,bias}
+    pooling.attn.{key,value}.{weight,bias}     attn_pool.kv.{weight,bias}
+    pooling.attn.proj.{weight,bias}            attn_pool.proj.{weight,bias}
+    pooling.norm.{weight,bias}                 attn_pool.norm.{weight,bias}
+    pooling.mlp.{fc1,fc2}.{weight,bias}        attn_pool.mlp.{fc1,fc2}.{weight,bias}
+    head.{weight,bias}?                        head.{weight,bias}
+    """,
+    block=TIMM.block,
+    inside=TIMM.inside,
+    tower="",
+)
+_MHA = "MultiHeadDotProductAttention_0"
+# SigLIP in its authors' names
+SIGLIP_BIG_VISION = replace(
+    BIG_VISION,
+    name="siglip",
+    outside=f"""{BIG_VISION.outside}
+    pooling.probe                             MAPHead_0/probe
+    pooling.attn.{{query,key,value}}.weight   MAPHead_0/{_MHA}/{{query,key,value}}/kernel   D h d -> (h d) D
+    pooling.attn.{{query,key,value}}.bias     MAPHead_0/{_MHA}/{{query,key,value}}/bias     h d -> (h d)
+    pooling.attn.proj.weight                  MAPHead_0/{_MHA}/out/kernel                   h d D -> D (h d)
+    pooling.attn.proj.bias                    MAPHead_0/{_MHA}/out/bias
+    pooling.norm.{{weight,bias}}              MAPHead_0/LayerNorm_0/{{scale,bias}}
+    pooling.mlp.{{fc1,fc2}}.weight            MAPHead_0/MlpBlock_0/{{Dense_0,Dense_1}}/kernel   D f -> f D
+    pooling.mlp.{{fc1,fc2}}.bias              MAPHead_0/MlpBlock_0/{{Dense_0,Dense_1}}/bias
+    """,
+    settings=SIGLIP.settings,
+    tower="",
+)
 
 _SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
 VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), _OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
@@ -282,18 +448,21 @@ LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK
 for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
     LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _VIT_IN_MEMORY | root)]
 LAYOUTS += [DINOV2, DINOV2.renamed("dinov2", _IN_MEMORY), DINOV2_HUB, DINOV2_HUB.renamed("dinov2", _GATED_HUB)]
+LAYOUTS += [DEIT3, DEIT3_HUB, DINOV2_TIMM, DINOV3_HUB, DINOV3_HUB.renamed("dinov3", _GATED_HUB_3)]
 LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _GATED_IN_MEMORY)]
 for root in ({}, {"layer.": "model.layer."}):
     LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"}     mlp.up_": "}     mlp.{gate_,up_}"})]
+
+LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_HUB, CLIP_TIMM]
+LAYOUTS += [SIGLIP, SIGLIP.renamed("siglip", {"vision_model.": ""}, tower=None), SIGLIP_TIMM, SIGLIP_BIG_VISION]
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.
 _OTHER_FAMILIES = {
     "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.",
     "a masked autoencoder with its decoder": r"\bdecoder",
-    "SigLIP": r"logit_bias|head\.probe|attn_pool\.latent",
-    "CLIP": r"logit_scale|class_embedding|pre_layrnorm|ln_pre|norm_pre",
-    "DINOv3 in its authors' names": r"storage_tokens|rope_embed",
-    "DeiT-III or another ViT with LayerScale": r"\.ls1\.gamma|\.gamma_1|layer_scale1|reg(ister)?_token",
+    "CLIP with a ResNet": r"visual\.(layer1|attnpool)\b",
+    "a big_vision model with all blocks in one array": r"encoderblock/",
+    "a BEiT or an EVA": r"relative_position|\.[qv]_bias\b|rope\.freqs",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
 }
 
@@ -310,7 +479,7 @@ class Translation:
     origin: dict[str, str]  # their names, by ours
     num_heads: int | None = None  # where the layout shows it
     dropped: tuple[str, ...] = ()  # their names of what our model has no place for
-    folded: tuple[str, ...] = ()  # their names of what was multiplied into other tensors
+    beside: tuple[str, ...] = ()  # their names of what is outside the image tower
 
 
 def translate(state: Mapping[str, Tensor]) -> Translation:
@@ -320,8 +489,11 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     """
     layout, rows = _recognize(state)
     rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
-    state = dict(state) | _key_biases(state, rows)
+    state = dict(state) | _key_biases(state, rows) | _masked_biases(state)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
+    tower = "" if layout.tower is None else layout.prefix + layout.tower
+    beside = tuple(name for name in state if not name.startswith(tower) and name not in wanted)
+    state = {name: tensor for name, tensor in state.items() if name not in beside}
     wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
     if any(wrong.values()):
         named = "; ".join(f"{problem} {listed(names)}" for problem, names in wrong.items() if names)
@@ -336,18 +508,44 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
             raise ValueError(f"{origin[row.ours]}: expected axes {row.axes or 'that agree'}, got {shapes}") from None
         if "h" in (axes := row.axes.split()):
             heads.add(state[row.theirs[0]].shape[axes.index("h")])
+    heads |= _heads_by_rotation(state, layout, tensors)
     if len(heads) > 1:
         raise ValueError(f"expected the same number of heads in every tensor, got {sorted(heads)}")
-    if CLASS in tensors and not layout.class_position and tensors[POSITIONS].ndim == 3:
-        tensors[POSITIONS] = F.pad(tensors[POSITIONS], (0, 0, 1, 0))
-    folded = tuple(_fold(tensors, origin, name) for name in list(tensors) if name.endswith(".gamma"))
-    if {REGISTERS, POSITIONS} <= tensors.keys() and tensors[POSITIONS].ndim == 3:
-        # their registers have no position: ours is zero
-        first, rest = tensors[POSITIONS][:, :1], tensors[POSITIONS][:, 1:]
-        zeros = first.new_zeros(1, tensors[REGISTERS].shape[1], first.shape[2])
-        tensors[POSITIONS] = torch.cat([first, zeros, rest], dim=1)
-    dropped = tuple(name for row in rows if row.ours == "-" for name in row.theirs)
-    return Translation(layout, tensors, origin, next(iter(heads), None), dropped, folded)
+    for name in layout.zeros:
+        if (weight := tensors.get(name.replace(".bias", ".weight"))) is not None:
+            tensors[name], origin[name] = weight.new_zeros(weight.shape[:1]), "nothing"
+    if POSITIONS in tensors and tensors[POSITIONS].ndim == 3:  # what has no position gets a row of zeros
+        table, registers = tensors[POSITIONS], tensors.get(REGISTERS)
+        first = int(CLASS in tensors and layout.class_position)
+        zeros = int(CLASS in tensors and not first) + (0 if registers is None else sum(registers.shape[1:2]))
+        rows_of_zeros = table.new_zeros(1, zeros, table.shape[2])
+        tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1)
+    names = (name for row in rows if row.ours == "-" for name in row.theirs)
+    dropped = tuple(name for name in names if not name.endswith((".bias_mask", ".periods")))  # which were used
+    return Translation(layout, tensors, origin, next(iter(heads), None), dropped, beside)
+
+
+def untranslate(model: nn.Module, layout: Layout) -> dict[str, Tensor]:
+    """A model's weights in the names and axes of a layout. Raises ValueError for what has no name there."""
+    ours, theirs = {name: tensor.detach() for name, tensor in model.state_dict().items()}, {}
+    if (table := ours.get(POSITIONS)) is not None:  # where theirs has no position, ours is part of the token
+        for name, first in ((REGISTERS, int(CLASS in ours)), (CLASS, 0)):
+            if name in ours and not (name == CLASS and layout.class_position):
+                rest = first + ours[name].shape[1]
+                ours[name] = ours[name] + table[:, first:rest]
+                table = torch.cat([table[:, :first], table[:, rest:]], dim=1)
+        ours[POSITIONS] = table
+    nowhere = [name for name in layout.zeros if name in ours and ours.pop(name).any()]
+    rows = {row.ours: row for row in layout.rows(model.config.depth)}
+    for row in rows.values():
+        if row.ours in ours:
+            for name, tensor in row.write(ours[row.ours], model.config.num_heads).items():
+                theirs[name] = torch.cat([theirs[name], tensor]) if name in theirs else tensor
+            if row.ours.endswith("attn.qkv.bias") and len(row.theirs) == 3 and not layout.key_bias:
+                nowhere += [row.ours] if theirs.pop(row.theirs[1]).any() else []
+    if nowhere := [*nowhere, *(name for name in ours if name not in rows)]:
+        raise ValueError(f"{layout.name} has no place for {listed(nowhere)}")
+    return theirs
 
 
 def _key_biases(state: Mapping[str, Tensor], rows: list[Row]) -> dict[str, Tensor]:
@@ -356,33 +554,58 @@ def _key_biases(state: Mapping[str, Tensor], rows: list[Row]) -> dict[str, Tenso
     return {key: torch.zeros_like(state[query]) for query, key in pairs if query in state and key not in state}
 
 
-def _fold(tensors: dict[str, Tensor], origin: dict[str, str], gamma: str) -> str:
-    """γ ⊙ (xW + b) is a linear map: multiply LayerScale's γ into its W and b, in place. Returns its name there."""
-    scale, name = tensors.pop(gamma), origin.pop(gamma)
-    for part in ("weight", "bias"):
-        place = gamma.removesuffix("gamma") + part
-        if scale.shape != (expected := tensors[place].shape[:1]):
-            raise ValueError(f"{name}: expected shape {tuple(expected)}, got {tuple(scale.shape)}")
-        tensors[place] = torch.einsum("i,i...->i...", scale, tensors[place])
-    return name
+def _masked_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """DINOv3's biases, as it uses them: times a mask, which is 0 for keys."""
+    biases = {}
+    for name, mask in state.items():
+        bias = state.get(name.removesuffix("_mask"))
+        if name.endswith(".bias_mask") and bias is not None:
+            if mask.shape != bias.shape:
+                raise ValueError(f"{name}: expected shape {tuple(bias.shape)}, got {tuple(mask.shape)}")
+            biases[name.removesuffix("_mask")] = bias * mask
+    return biases
+
+
+def _heads_by_rotation(state: Mapping[str, Tensor], layout: Layout, tensors: dict[str, Tensor]) -> set[int]:
+    """The number of heads, where DINOv3's own periods of rotation are there: one for each four numbers of a head."""
+    name = f"{layout.prefix}rope_embed.periods"
+    if name not in state:
+        return set()
+    periods = state[name].double().flatten()
+    expected = layout.settings["rotary_base"] ** (torch.arange(len(periods), dtype=torch.float64) / len(periods))
+    if not len(periods) or not torch.allclose(periods, expected, rtol=0.01):
+        raise ValueError(f"{name}: expected {listed(expected.tolist())}, got {listed(periods.tolist())}")
+    return {sum(tensors[PATCHES].shape[:1]) // (4 * len(periods))}
 
 
 def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
-    """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows."""
+    """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows.
+
+    Of two with the same names, the one in which the patches that have a position fill a square.
+    """
     candidates = []
     for layout in LAYOUTS:
         anchor = next(row for row in layout.rows(0) if row.ours == PATCHES).theirs[0]
         for prefix in {name.removesuffix(anchor) for name in state if name.endswith(anchor)}:
+            found = replace(layout, prefix=prefix)
             block = re.escape(prefix + layout.block).replace(r"\{i\}", r"(\d+)")
             depth = len({match[1] for name in state if (match := re.match(block, name))})
-            rows = layout.rows(max(depth, 1), prefix)
+            rows = found.rows(max(depth, 1))
             wanted = [name for row in rows for name in row.theirs if name in state or not row.optional]
             fit = sum(1 if name in state else -1 for name in wanted)
-            candidates.append((fit, layout, rows))
+            candidates.append((fit, _is_square(state, found), found, rows))
     if not candidates:
         known, names = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS)), listed(state) or "nothing"
         raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")
-    return max(candidates, key=lambda candidate: candidate[0])[1:]
+    return max(candidates, key=lambda candidate: candidate[:2])[2:]
+
+
+def _is_square(state: Mapping[str, Tensor], layout: Layout) -> bool:
+    """Whether the positions, without that of the class token if it has one, are those of a square of patches."""
+    names = {row.ours: row.theirs[0] for row in layout.rows(0)}
+    table = state.get(names.get(POSITIONS))
+    patches = table.shape[-2] - int(layout.class_position) if table is not None and table.ndim > 1 else 0
+    return patches > 0 and math.isqrt(patches) ** 2 == patches
 
 
 def _resemblance(state: Iterable[str]) -> str:
@@ -392,7 +615,7 @@ def _resemblance(state: Iterable[str]) -> str:
     return f"; by its names this is {family}, which has no table here" if family else ""
 
 
-def listed(names: Iterable[str], most: int = 4, between: str = ", ") -> str:
+def listed(names: Iterable[object], most: int = 4, between: str = ", ") -> str:
     """The first of some names, and how many more there are."""
-    names = list(names)
+    names = list(map(str, names))
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

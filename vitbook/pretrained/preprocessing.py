@@ -17,15 +17,19 @@ _MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cu
 # What each source's own evaluation does to an image, as arguments of `Preprocessing`.
 _HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+_OPENAI = dict(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711))
 STYLES = {
     "google": dict(**_HALF, crop=None, interpolation="bilinear"),
     "big_vision": dict(**_HALF, crop=0.875, interpolation="bilinear"),
-    "timm": dict(**_HALF, crop=0.9, interpolation="bicubic"),
+    "timm": dict(**_HALF, crop=0.9, interpolation="bicubic", scale_first=True),
     "hf": dict(**_HALF, crop=None, interpolation="bilinear"),
     "torchvision": dict(**_IMAGENET, crop=0.875, interpolation="bilinear"),
     "deit": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
+    "deit3": dict(**_IMAGENET, crop=1.0, interpolation="bicubic", scale_first=True),
     "dinov2": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
     "dinov3": dict(**_IMAGENET, crop=None, interpolation="bilinear"),
+    "clip": dict(**_OPENAI, crop=1.0, interpolation="bicubic", scale_first=True),
+    "siglip": dict(**_HALF, crop=None, interpolation="bicubic"),
     "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
@@ -36,8 +40,8 @@ class Preprocessing:
 
     With a `crop` below 1, the image is scaled until the middle, this share of its shorter side, has the model's size,
     and that is cut out, as in torchvision and timm. With 1, the middle in the model's proportions is cut out and
-    scaled, as in our training runs. With None, all of it is squeezed. One channel is gray. Raises ValueError for values
-    out of range.
+    scaled, as in our training runs, unless `scale_first`. With None, all of it is squeezed. One channel is gray. Raises
+    ValueError for values out of range.
     """
 
     mean: tuple[float, ...]  # of each channel, in units of white = 1
@@ -45,6 +49,7 @@ class Preprocessing:
     image_size: tuple[int, int]  # height and width in pixels
     crop: float | None = 1.0  # share of the side that is seen; None for all of it, squeezed
     interpolation: str = "bicubic"  # or "bilinear"; one of Pillow's
+    scale_first: bool = False  # with a crop of 1 too
 
     def __post_init__(self):
         channels, finite = {len(self.mean), len(self.std)}, all(map(math.isfinite, (*self.mean, *self.std)))
@@ -75,7 +80,7 @@ class Preprocessing:
         method = Image.Resampling[self.interpolation.upper()]
         if self.crop is None:
             image = image.resize((width, height), method)
-        elif self.crop == 1:
+        elif self.crop == 1 and not self.scale_first:
             image = center_crop(image, height, width, method)
         else:  # the libraries scale to whole pixels first, rounded down, where ImageOps.cover rounds
             rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)
@@ -93,8 +98,11 @@ class Preprocessing:
         return to_tensor(image)[None, : len(self.mean)]
 
     def adapted(self, image_size: tuple[int, int], channels: int) -> "Preprocessing":
-        """The same for another image size and number of channels, which get the mean of all."""
+        """The same for another image size and number of channels: gray and colors get the mean of all.
+
+        Of more than three channels it prepares the first, red, green and blue; the others are the caller's.
+        """
         mean, std = self.mean, self.std
-        if channels != len(mean):
+        if channels in (1, 3) and channels != len(mean):
             mean, std = ((sum(moment) / len(moment),) * channels for moment in (mean, std))
         return replace(self, image_size=image_size, mean=mean, std=std)
