@@ -1,9 +1,11 @@
 """Pretrain a masked autoencoder without labels, keep its weights, and write down what can be read off its features.
 
-    python experiments/record_mae.py vitbook/assets/runs/mae.json --weights FOLDER --data-dir FOLDER
+    python experiments/record_mae.py --data-dir FOLDER
 
 As it is, it trains on CIFAR-10's pixels as they are, so that it can complete images; `--normalized` takes each patch's
-mean and size away, for better features. The weights are stored in float16, about 1.6 MB.
+mean and size away, for better features. The record goes to vitbook/assets/runs/mae.json, the weights in float16, about
+1.6 MB, to vitbook/assets/weights/mae.json and the safetensors beside it: `load_pretrained("vitbook:mae")` takes the
+encoder from it, and leaves the decoder.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import vitbook
 from vitbook._support.files import write_whole
 from vitbook.augment import random_crop, random_flip
 from vitbook.checkpoint import save_checkpoint
@@ -26,6 +29,8 @@ from vitbook.features import collect_features, neighbor_votes
 from vitbook.mae import MaskedAutoencoder, pretrain
 from vitbook.runtime import device
 from vitbook.vit import VisionTransformer, ViTConfig
+
+ASSETS = Path(vitbook.__file__).parent / "assets"
 
 
 def autoencoder(data: Dataset, given: argparse.Namespace) -> MaskedAutoencoder:
@@ -38,12 +43,12 @@ def autoencoder(data: Dataset, given: argparse.Namespace) -> MaskedAutoencoder:
     return MaskedAutoencoder(VisionTransformer(vit), 2 * given.dim // 3, 2, given.num_heads, given.ratio)
 
 
-def read_off(model: MaskedAutoencoder, data: Dataset) -> dict[str, float]:
+def read_off(backbone: VisionTransformer, data: Dataset) -> dict[str, float]:
     """The share of test images whose class 20 neighbors and a linear probe find in the features of whole images."""
     moments = [moment.to(device()) for moment in data.moments]
 
     def features(split: Split) -> torch.Tensor:
-        return collect_features(model.backbone, batches(split, *moments, 500))[0]
+        return collect_features(backbone, batches(split, *moments, 500))[0]
 
     known, asked = features(data.train), features(data.test)
     labels, right, classes = data.train.labels, data.test.labels, len(data.class_names)
@@ -55,10 +60,22 @@ def read_off(model: MaskedAutoencoder, data: Dataset) -> dict[str, float]:
     }
 
 
+def keep(name: str, tensors: dict[str, torch.Tensor], data: Dataset, facts: dict, assets: Path) -> None:
+    """Write the record to assets/runs, and the weights in float16 to assets/weights, with what is needed to load them.
+
+    facts: the record; "model" is the config of the backbone, which has no head, so that there are no class names.
+    """
+    needed = {key: facts[key] for key in ("about", "dataset", "model", "before", "after")}
+    needed |= {"class_names": [], "mean": data.mean.tolist(), "std": data.std.tolist(), "recipe": name}
+    save_checkpoint(assets / "weights", name, {key: tensor.half() for key, tensor in tensors.items()}, needed)
+    (assets / "runs").mkdir(parents=True, exist_ok=True)
+    write_whole(assets / "runs" / f"{name}.json", (json.dumps(facts, indent=1) + "\n").encode())
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--weights", type=Path, required=True, help="the folder for the weights")
+    parser.add_argument("--assets", type=Path, default=ASSETS, help="where to keep the record and the weights")
+    parser.add_argument("--about", default="", help="what data, which machine: a sentence")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
     parser.add_argument("--epochs", type=int, default=400)
@@ -75,7 +92,7 @@ def main(arguments: list[str] | None = None) -> None:
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
     torch.manual_seed(given.seed)
     model = autoencoder(data, given).to(device())
-    before = read_off(model, data)
+    before = read_off(model.backbone, data)
     losses = pretrain(
         model,
         data.normalize(data.train.images).to(device()),
@@ -86,18 +103,17 @@ def main(arguments: list[str] | None = None) -> None:
         augment=lambda images: random_flip(random_crop(images, 4)),
     )
     facts = {
+        "about": given.about,
+        "dataset": data.name,
         "settings": {name: value for name, value in vars(given).items() if not isinstance(value, Path)},
-        "vit": asdict(model.backbone.config),
-        "mean": data.mean.tolist(),
-        "std": data.std.tolist(),
+        "model": asdict(model.backbone.config),
         "losses": [round(loss, 4) for loss in losses],
         "before": before,
-        "after": read_off(model, data),
+        "after": read_off(model.backbone, data),
         "test_images": len(data.test),
         "torch": version("torch"),
     }
-    save_checkpoint(given.weights, "mae", {name: t.half() for name, t in model.state_dict().items()}, facts)
-    write_whole(given.file, (json.dumps(facts, indent=1) + "\n").encode())
+    keep("mae", model.state_dict(), data, facts, given.assets)
     print("before {before}\nafter  {after}".format(**facts))
 
 

@@ -4,21 +4,24 @@ import json
 
 import record_mae
 import torch
+from torch.testing import assert_close
 
-from vitbook._support.json_config import from_json
 from vitbook.checkpoint import load_checkpoint
 from vitbook.mae import MaskedAutoencoder
-from vitbook.vit import VisionTransformer, ViTConfig
+from vitbook.pretrained import load_pretrained
 
 
 def test_what_is_recorded_and_the_weights_load_again(tmp_path):
     sizes = ["--patch-size", "2", "--dim", "12", "--depth", "1", "--num-heads", "2"]
-    where = [str(tmp_path / "mae.json"), "--weights", str(tmp_path / "weights")]
-    record_mae.main([*where, "--dataset", "digits", "--epochs", "1", *sizes])
-    tensors, facts = load_checkpoint(tmp_path / "weights" / "mae.json")
-    assert facts == json.loads((tmp_path / "mae.json").read_text())
-    assert len(facts["losses"]) == 1
-    assert {0 < share < 1 for when in ("before", "after") for share in facts[when].values()} == {True}
-    model = MaskedAutoencoder(VisionTransformer(from_json(ViTConfig, facts["vit"])), 8, 2, 2)
-    model.load_state_dict(tensors)
+    record_mae.main(["--assets", str(tmp_path), "--dataset", "digits", "--epochs", "1", *sizes])
+    record = json.loads((tmp_path / "runs" / "mae.json").read_text())
+    assert len(record["losses"]) == 1
+    assert {0 < share < 1 for when in ("before", "after") for share in record[when].values()} == {True}
+    tensors, _ = load_checkpoint(tmp_path / "weights" / "mae.json")
     assert all(tensor.dtype == torch.float16 for tensor in tensors.values())
+    loaded = load_pretrained(tmp_path / "weights" / "mae.json")
+    assert "dropped mask_token" in loaded.notes
+    model = MaskedAutoencoder(loaded.model, 8, 2, 2)
+    model.load_state_dict(tensors)
+    images = torch.randn(2, 1, 8, 8)
+    assert_close(model.eval().backbone.features(images), loaded.model.features(images))

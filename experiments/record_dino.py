@@ -1,0 +1,181 @@
+"""Train DINO on CIFAR-10 without labels, keep the teacher's backbone, and write down what can be read off its features.
+
+    python experiments/record_dino.py --data-dir FOLDER
+
+By default it trains for 21 minutes of one CPU core and measures for about four more. The record goes to
+vitbook/assets/runs/dino.json, the weights in float16, about 1.6 MB, to vitbook/assets/weights/dino.json and the
+safetensors beside it: `load_pretrained("vitbook:dino")`. Started again after an interruption, it goes on from the
+checkpoint in --folder.
+"""
+
+import argparse
+import math
+import time
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from record_mae import ASSETS, keep, read_off
+from torch import nn
+
+from vitbook._support.files import remove
+from vitbook.checkpoint import load_checkpoint, load_state_tensors, save_checkpoint, state_tensors
+from vitbook.data import Dataset, load_dataset
+from vitbook.dino import ProjectionHead, StudentAndTeacher, crops, entropy
+from vitbook.runtime import device, has_bfloat16
+from vitbook.training import parameter_groups, warmup_cosine
+from vitbook.vit import VisionTransformer, ViTConfig
+
+CHECKPOINT_SECONDS = 60.0
+
+
+class Training:
+    """Student and teacher in training; every random number of a step depends on the seed and on the step alone."""
+
+    def __init__(self, data: Dataset, given: argparse.Namespace):
+        torch.manual_seed(given.seed)
+        channels, *image_size = data.train.images.shape[1:]
+        vit = ViTConfig(
+            image_size=tuple(image_size), patch_size=given.patch_size, channels=channels, num_classes=0, dim=given.dim,
+            depth=given.depth, num_heads=given.num_heads, mlp_dim=2 * given.dim, pool=given.pool,
+            positions="sincos_2d",
+        )  # fmt: skip
+        head = ProjectionHead(given.dim, given.prototypes)
+        self.model = StudentAndTeacher(VisionTransformer(vit), head).to(device())
+        self.optimizer = torch.optim.AdamW(parameter_groups(self.model.student, 0.04), lr=given.learning_rate)
+        self.data, self.given = data, given
+        self.epoch_steps = len(data.train) // given.batch_size
+        self.steps = given.epochs * self.epoch_steps
+        self.step, self.seconds, self.core_seconds = 0, 0.0, 0.0
+        self.curve: list[dict[str, float]] = []  # a mean over each hundredth of the training
+
+    @property
+    def settings(self) -> dict:
+        """What makes this run this one."""
+        return {name: value for name, value in vars(self.given).items() if not isinstance(value, Path)}
+
+    @property
+    def backbone(self) -> VisionTransformer:
+        return self.model.teacher.backbone
+
+    def run(self) -> None:
+        """Train for so many epochs, or until the time is up."""
+        latest, saved = [], 0.0
+        clock, core = time.perf_counter() - self.seconds, time.process_time() - self.core_seconds
+        while (progress := max(self.step / self.steps, self.seconds / self.given.seconds)) < 1:
+            latest.append(self.take_step(progress))
+            self.seconds, self.core_seconds = time.perf_counter() - clock, time.process_time() - core
+            if progress >= len(self.curve) / 100:
+                mean = {name: sum(one[name] for one in latest) / len(latest) for name in latest[0]}
+                self.curve.append({"step": self.step} | {name: round(value, 4) for name, value in mean.items()})
+                latest = []
+                print(f"{progress:4.0%} of the training, {self.seconds:.0f} s: {self.curve[-1]}", flush=True)
+            if self.seconds - saved > CHECKPOINT_SECONDS:
+                self.save()
+                saved = self.seconds
+
+    def take_step(self, progress: float) -> dict[str, float]:
+        """One step, at this share of the training."""
+        model, given = self.model, self.given
+        torch.manual_seed(given.seed + self.step // self.epoch_steps)
+        order = torch.randperm(len(self.data.train))
+        place = self.step % self.epoch_steps * given.batch_size
+        torch.manual_seed((given.seed << 32) + self.step)
+        images = self.data.normalize(self.data.train.images[order[place : place + given.batch_size]]).to(device())
+        views = crops(images, given.large, given.small, given.num_small)
+        rate = warmup_cosine(round(1000 * progress), 1001, 50)
+        for group in self.optimizer.param_groups:
+            group["lr"] = given.learning_rate * rate
+        with autocast():
+            student, teacher = model(*views)
+        loss, p = model.loss(student, teacher), model.targets(teacher)
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.student.parameters(), 3.0)
+        self.optimizer.step()
+        momentum = 1 - (1 - given.momentum) * (math.cos(math.pi * progress) + 1) / 2  # rises to 1
+        model.follow(teacher, momentum)
+        self.step += 1
+        spread = {"each": entropy(p).mean().item(), "mean": entropy(p.mean(dim=(0, 1))).item()}
+        return {"loss": loss.item()} | spread
+
+    def save(self) -> None:
+        facts = {"settings": self.settings, "step": self.step, "curve": self.curve}
+        facts |= {"seconds": self.seconds, "core_seconds": self.core_seconds}
+        save_checkpoint(self.given.folder, "last", state_tensors({"model": self.model, "opt": self.optimizer}), facts)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, if there is one. Raises ValueError where it is of another run."""
+        if not (path := self.given.folder / "last.json").exists():
+            return
+        tensors, facts = load_checkpoint(path)
+        if facts["settings"] != self.settings:
+            raise ValueError(
+                f"{path} is of a run with other settings, {facts['settings']}: delete it or name a --folder"
+            )
+        load_state_tensors({"model": self.model, "opt": self.optimizer}, tensors)
+        self.step, self.curve = facts["step"], facts["curve"]
+        self.seconds, self.core_seconds = facts["seconds"], facts["core_seconds"]
+
+
+def autocast() -> torch.autocast:
+    """Products in bfloat16, where the device has it."""
+    return torch.autocast(device().type, torch.bfloat16, enabled=has_bfloat16(device()))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--assets", type=Path, default=ASSETS, help="where to keep the record and the weights")
+    parser.add_argument("--folder", type=Path, default=Path("runs/dino"), help="for the checkpoint to go on from")
+    parser.add_argument("--about", default="", help="what data, which machine: a sentence")
+    parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=1260, help="of training at most; the rate falls accordingly")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--momentum", type=float, default=0.99, help="of the teacher, at first")
+    parser.add_argument("--prototypes", type=int, default=512)
+    parser.add_argument("--large", type=int, default=24, help="side of the large views in pixels")
+    parser.add_argument("--small", type=int, default=12, help="side of the small views in pixels")
+    parser.add_argument("--num-small", type=int, default=4)
+    parser.add_argument("--patch-size", type=int, default=4)
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--depth", type=int, default=6)
+    parser.add_argument("--num-heads", type=int, default=4)
+    parser.add_argument("--pool", default="class")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args(arguments)
+    data = load_dataset(given.dataset, given.data_dir, validation=0.0)
+    training = Training(data, given)
+    with autocast():
+        before = read_off(training.backbone, data)
+    print(f"before {before}", flush=True)
+    training.resume()
+    training.run()
+    training.save()
+    with autocast():
+        after = read_off(training.backbone, data)
+    facts = {
+        "about": given.about,
+        "dataset": data.name,
+        "settings": training.settings,
+        "model": asdict(training.backbone.config),
+        "steps": training.step,
+        "images_seen": training.step * given.batch_size,
+        "seconds": round(training.seconds),
+        "core_seconds": round(training.core_seconds),
+        "curve": training.curve,
+        "before": before,
+        "after": after,
+        "test_images": len(data.test),
+        "torch": version("torch"),
+    }
+    keep("dino", training.backbone.state_dict(), data, facts, given.assets)
+    remove(given.folder / "last.json")
+    print(f"after  {after}")
+
+
+if __name__ == "__main__":
+    main()
