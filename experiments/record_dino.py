@@ -88,7 +88,7 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = given.learning_rate * rate
         with autocast():
-            student, teacher = model(*views)
+            student, teacher = (logits.float() for logits in model(*views))
         loss, p = model.loss(student, teacher), model.targets(teacher)
         self.optimizer.zero_grad()
         loss.backward()
@@ -134,7 +134,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=1260, help="of training at most; the rate falls accordingly")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--momentum", type=float, default=0.99, help="of the teacher, at first")
     parser.add_argument("--prototypes", type=int, default=512)
     parser.add_argument("--large", type=int, default=24, help="side of the large views in pixels")

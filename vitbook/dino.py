@@ -121,7 +121,7 @@ class StudentAndTeacher(nn.Module):
         student = torch.cat([self.student(views) for views in sizes]).unflatten(0, (-1, len(large[0])))
         with torch.no_grad():
             teacher = self.teacher(sizes[0]).unflatten(0, (-1, len(large[0])))
-        return student.float(), teacher.float()
+        return student, teacher
 
     def targets(self, teacher: Answers) -> Answers:
         """The teacher's probabilities."""
@@ -139,19 +139,58 @@ class StudentAndTeacher(nn.Module):
         self.center.lerp_(teacher.mean(dim=(0, 1)), 1 - center_momentum)
 
 
+# The short way
+
+
+def epps_pulley(x: Float[Tensor, "batch slices"], reach: float = 3.0, knots: int = 17) -> Float[Tensor, " slices"]:
+    """B ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt, with φ(t) the mean of e^(itx): how far B numbers are from standard normal.
+
+    Epps and Pulley 1983, as in Balestriero and LeCun 2025 ("LeJEPA"), section 4. Numbers drawn from a normal
+    distribution have about √(2π) − √(2π/3) ≈ 1.06, however many they are; B equal numbers, 0.41 B or more. The integral
+    is a sum over `knots` from 0 to reach, doubled, as in the authors' code.
+    """
+    t = torch.linspace(0, reach, knots).to(x)
+    normal = (-t.square() / 2).exp()  # the same function is φ of a normal distribution, and the weight
+    angles = x.unsqueeze(-1) * t
+    distance = (angles.cos().mean(dim=0) - normal).square() + angles.sin().mean(dim=0).square()
+    return 2 * len(x) * torch.trapezoid(distance * normal, t)
+
+
+def sigreg(z: Float[Tensor, "batch dim"], slices: int = 256) -> Float[Tensor, ""]:
+    """The mean of `epps_pulley` over random directions: least where z is spread as an isotropic normal distribution.
+
+    "Sketched isotropic Gaussian regularization", Balestriero and LeCun 2025, section 4.
+    """
+    directions = F.normalize(torch.randn(z.shape[1], slices).to(z), dim=0)
+    return epps_pulley(z @ directions).mean()
+
+
+def lejepa_loss(z: Float[Tensor, "views batch dim"], weight: float = 0.02, slices: int = 256) -> Float[Tensor, ""]:
+    """(1 − λ) · the mean squared distance of views from their image's mean + λ · `sigreg`, the mean over views.
+
+    Balestriero and LeCun 2025, section 5. weight: λ, the one setting there is. Differs: the paper's mean is that of
+    the large views; this is the authors' minimal example.
+    """
+    agreement = (z - z.mean(dim=0)).square().mean()
+    return (1 - weight) * agreement + weight * torch.stack([sigreg(view, slices) for view in z]).mean()
+
+
 # Views
 
 
-def random_part(images: Images, size: int, area: tuple[float, float]) -> Float[Tensor, "batch channels size size"]:
-    """A random part of each image, scaled to size × size pixels; half of the parts are mirrored.
+def random_part(
+    images: Images, size: int, area: tuple[float, float], mirrored: float = 0.5
+) -> Float[Tensor, "batch channels size size"]:
+    """A random part of each image, scaled to size × size pixels.
 
-    area: the least and the greatest share of the image; the part is 3/4 to 4/3 times as wide as high.
+    area: the least and the greatest share of the image; the part is 3/4 to 4/3 times as wide as high. mirrored: the
+    share of parts that are, left to right.
     """
     share, ratio, right, down, mirror = torch.rand(5, len(images))
     share, ratio = area[0] + (area[1] - area[0]) * share, (4 / 3) ** (2 * ratio - 1)
     width, height = ((share * r).sqrt().clamp(max=1) for r in (ratio, 1 / ratio))
     zero = torch.zeros_like(width)
-    x = torch.stack([width * torch.where(mirror < 0.5, -1, 1), zero, (1 - width) * (2 * right - 1)], dim=-1)
+    x = torch.stack([width * torch.where(mirror < mirrored, -1, 1), zero, (1 - width) * (2 * right - 1)], dim=-1)
     y = torch.stack([zero, height, (1 - height) * (2 * down - 1)], dim=-1)
     matrices = torch.stack([x, y], dim=1).to(images)
     grid = F.affine_grid(matrices, [*images.shape[:2], size, size], align_corners=False)
@@ -173,6 +212,7 @@ def crops(
     small: int,
     num_small: int = 4,
     split: float = 0.35,
+    mirrored: float = 0.5,
     change: Callable[[Images], Images] = random_colors,
 ) -> tuple[list[Images], list[Images]]:
     """Two large views of each image, and some small ones ("multi-crop"). Caron et al. 2020; 2021, section 3.1.
@@ -181,8 +221,8 @@ def crops(
     a small one has at least 0.1. change: what else happens to each view.
     """
     return (
-        [change(random_part(images, large, (split, 1.0))) for _ in range(2)],
-        [change(random_part(images, small, (0.1, split))) for _ in range(num_small)],
+        [change(random_part(images, large, (split, 1.0), mirrored)) for _ in range(2)],
+        [change(random_part(images, small, (0.1, split), mirrored)) for _ in range(num_small)],
     )
 
 
