@@ -5,7 +5,7 @@
 By default it trains for 21 minutes of one CPU core and measures for about four more. The record goes to
 vitbook/assets/runs/dino.json, the weights in float16, about 1.6 MB, to vitbook/assets/weights/dino.json and the
 safetensors beside it: `load_pretrained("vitbook:dino")`. Started again after an interruption, it goes on from the
-checkpoint in --folder.
+checkpoint in --folder; delete that to start over.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import torch
 from record_mae import ASSETS, keep, read_off
 from torch import nn
 
-from vitbook._support.files import remove
 from vitbook.checkpoint import load_checkpoint, load_state_tensors, save_checkpoint, state_tensors
 from vitbook.data import Dataset, load_dataset
 from vitbook.dino import ProjectionHead, StudentAndTeacher, crops, entropy
@@ -173,7 +172,6 @@ def main(arguments: list[str] | None = None) -> None:
         "torch": version("torch"),
     }
     keep("dino", training.backbone.state_dict(), data, facts, given.assets)
-    remove(given.folder / "last.json")
     print(f"after  {after}")
 
 

@@ -249,7 +249,8 @@ def site_files() -> dict[str, str]:
     """Every script of the figures by its file's name, as the site serves them."""
     weights = resources.files("vitbook").joinpath("assets", "weights")
     names = sorted(Path(file.name).stem for file in weights.iterdir() if file.name.endswith(".json"))
-    models = {f"model-{name}": packed_model(load_pretrained(f"vitbook:{name}")) for name in names}
+    every = {name: load_pretrained(f"vitbook:{name}") for name in names}
+    models = {f"model-{name}": packed_model(trained) for name, trained in every.items() if trained.class_names}
     parts = models | {"album": album(), "digits": packed_digits()}
     scripts = {figure: bundle(figure) for figure in NEEDS} | {
         name: delivered(name, part) for name, part in parts.items()
