@@ -29,6 +29,7 @@ OTHER_SENSES = {
     "Memory": r"(?:lies?|fits?) in(?:to)? memory|axis in memory",
     "Parameter": r"parameter count",
     "Permutation": r"permutation equivariance",
+    "Register": r"stay in registers",
     "Value": r"lowest value|singular values?|no value here|true value",
     "Width": r"height and width|kernels of width|hidden width|of hidden width|same width as|this width",
 }

@@ -1,12 +1,10 @@
-"""DINOv2 and DINOv3 in our model: the outputs that its own classes compute, from random weights, in float64."""
+"""DINOv2, DINOv3 and DeiT-III in our model: what Hugging Face's classes compute, from random weights, in float64."""
 
 import pytest
 import torch
 from torch.testing import assert_close
 
-from vitbook.modern import ModernViT
-from vitbook.pretrained import load_pretrained
-from vitbook.vit import VisionTransformer
+from vitbook.pretrained import Pretrained, load_pretrained, to_source
 
 transformers = pytest.importorskip("transformers")
 SIDE, P, D, DEPTH = 28, 7, 36, 2
@@ -70,18 +68,60 @@ def double():
     torch.set_default_dtype(torch.float32)
 
 
+def same_again(loaded: Pretrained, state: dict, without: tuple[str, ...] = ("mask_token",)) -> None:
+    """What we write is what was read, bit for bit."""
+    written, state = to_source(loaded), {name: t for name, t in state.items() if not name.endswith(without)}
+    assert written.keys() == state.keys()
+    assert all(torch.equal(written[name], tensor) for name, tensor in state.items())
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("whose", ["memory", "file", "hub"])
 @pytest.mark.parametrize(("registers", "swiglu"), [(0, False), (3, False), (0, True), (3, True)])
 def test_the_tokens_are_those_of_hugging_face(whose, registers, swiglu):
     model, x = theirs(registers, swiglu), torch.randn(2, 3, SIDE, SIDE)
-    loaded = load_pretrained(in_names_of(model.state_dict(), whose), num_heads=3)
+    state = in_names_of(model.state_dict(), whose)
+    loaded = load_pretrained(state, num_heads=3)
     assert loaded.layout == "dinov2"
-    assert type(loaded.model) is (ModernViT if registers or swiglu else VisionTransformer)
     expected = model(x)
     assert_close(loaded.model.tokens(x), expected.last_hidden_state, rtol=0, atol=1e-6)
     assert_close(loaded.model(x), expected.pooler_output, rtol=0, atol=1e-6)
-    assert any(note.startswith("LayerScale folded into the map before it: ") for note in loaded.notes)
+    same_again(loaded, state)
+
+
+def without_class_position(state: dict) -> dict:
+    """As timm has DINOv2 with registers, and DeiT-III: the position of the class token is part of the token."""
+    table = state["pos_embed"]
+    return state | {"pos_embed": table[:, 1:], "cls_token": state["cls_token"] + table[:, :1]}
+
+
+@torch.no_grad()
+def test_timms_names_for_dinov2_with_registers():
+    model, x = theirs(3, False), torch.randn(2, 3, SIDE, SIDE)
+    state = without_class_position(in_names_of(model.state_dict(), "hub"))
+    del state["mask_token"]
+    state["reg_token"] = state.pop("register_tokens")
+    loaded = load_pretrained(state, num_heads=3)
+    assert loaded.layout == "dinov2"
+    assert_close(loaded.model.tokens(x), model(x).last_hidden_state, rtol=0, atol=1e-6)
+    same_again(loaded, state)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("names", [("ls1.gamma", "ls2.gamma"), ("gamma_1", "gamma_2")], ids=["timm", "authors"])
+def test_deit3_is_dinov2_with_a_head_and_no_position_for_the_class_token(names):
+    model, x, head = theirs(0, False), torch.randn(2, 3, SIDE, SIDE), torch.nn.Linear(D, 5)
+    state = without_class_position(in_names_of(model.state_dict(), "hub"))
+    del state["mask_token"]
+    for old, new in zip(("ls1.gamma", "ls2.gamma"), names, strict=True):
+        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    state |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
+    loaded = load_pretrained(state, num_heads=3)
+    assert loaded.layout == "deit3" and loaded.preprocessing.crop == 1.0
+    assert_close(loaded.model(x), head(model(x).pooler_output), rtol=0, atol=1e-6)
+    same_again(loaded, state)
+    bare = {name: tensor for name, tensor in state.items() if not name.startswith("head")}
+    assert load_pretrained(bare, num_heads=3).layout == "deit3"
 
 
 @torch.no_grad()
@@ -116,16 +156,61 @@ def dinov3(gated: bool):
     return model
 
 
+def in_names_of_its_authors(state: dict) -> dict:
+    """Queries, keys and values in one, a bias of keys that a mask takes away, and the periods of rotation."""
+    state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
+    for i in range(DEPTH):
+        block = f"layer.{i}.attention."
+        state[f"{block}k_proj.bias"] = torch.randn(D)
+        for part in ("weight", "bias"):
+            three = [state.pop(f"{block}{name}.{part}") for name in ("q_proj", "k_proj", "v_proj")]
+            state[f"{block}qkv.{part}"] = torch.cat(three)
+        state[f"{block}qkv.bias_mask"] = torch.tensor([1.0, 0, 1]).repeat_interleave(D)
+    names = {"embeddings.register_tokens": "storage_tokens", "embeddings.patch_embeddings.": "patch_embed.proj."}
+    names |= {"embeddings.": "", "layer.": "blocks.", ".attention.o_proj": ".attn.proj", ".attention.": ".attn."}
+    names |= {"layer_scale1.lambda1": "ls1.gamma", "layer_scale2.lambda1": "ls2.gamma"}
+    gated = any("gate_proj" in name for name in state)
+    first, second = ("w2", "w3") if gated else ("fc1", "fc2")
+    names |= {"mlp.gate_proj": "mlp.w1", "mlp.up_proj": f"mlp.{first}", "mlp.down_proj": f"mlp.{second}"}
+    for old, new in names.items():
+        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    state["rope_embed.periods"] = (100 ** (torch.arange(3) / 3)).bfloat16()
+    return state
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("root", ["", "model."])
+@pytest.mark.parametrize("names", ["", "model.", "authors"])
 @pytest.mark.parametrize("gated", [False, True])
-def test_dinov3_of_any_image_size(gated, root):
+def test_dinov3_of_any_image_size(gated, names):
     """Their angles are float32, which the softmax of large scores shows."""
     model, x = dinov3(gated), torch.randn(2, 3, 21, 35)
     state = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
-    state = {root + name if name.startswith("layer.") else name: tensor for name, tensor in state.items()}
-    loaded = load_pretrained(state, num_heads=3, image_size=(21, 35))
+    if names == "authors":
+        state, heads = in_names_of_its_authors(state), None  # the periods tell
+    else:
+        state, heads = {names + name if name.startswith("layer.") else name: t for name, t in state.items()}, 3
+    loaded = load_pretrained(state, num_heads=heads, image_size=(21, 35))
     assert loaded.layout == "dinov3" and loaded.model.config.norm_eps == model.config.layer_norm_eps
     assert_close(loaded.model.tokens(x), model(x).last_hidden_state, rtol=0, atol=1e-5)
-    loaded = load_pretrained(state, num_heads=3)
+    for i in range(DEPTH if names == "authors" else 0):
+        bias = f"blocks.{i}.attn.qkv.bias"
+        state[bias] = state[bias] * state[f"{bias}_mask"]
+    same_again(loaded, state, ("mask_token", "bias_mask", "periods"))
+    loaded = load_pretrained(state, num_heads=heads)
     assert loaded.model.config.image_size == loaded.preprocessing.image_size == (224, 224)
+
+
+def test_a_bias_of_keys_that_was_trained_has_no_place_in_dinov3():
+    model = dinov3(False)
+    loaded = load_pretrained(model.state_dict(), num_heads=3)
+    torch.nn.init.ones_(loaded.model.encoder.blocks[1].attn.qkv.bias)
+    with pytest.raises(ValueError, match="dinov3 has no place for encoder.blocks.1.attn.qkv.bias"):
+        to_source(loaded)
+
+
+@pytest.mark.door
+def test_other_periods_than_dinov3s_are_refused():
+    state = in_names_of_its_authors(dinov3(False).state_dict())
+    state["rope_embed.periods"] = 10_000 ** (torch.arange(3) / 3)
+    with pytest.raises(ValueError, match=r"rope_embed.periods: expected 1.0, 4.64.*, got 1.0, 21.5"):
+        load_pretrained(state)

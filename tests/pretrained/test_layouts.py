@@ -1,5 +1,7 @@
 """Each table holds every name of its library and no other, once; other families are called by their names."""
 
+from dataclasses import replace
+
 import foreign
 import pytest
 import torch
@@ -38,7 +40,7 @@ PRE_LOGITS = {"heads.pre_logits.weight", "heads.pre_logits.bias"}
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_a_table_holds_every_name_once(layout, names, prefix):
-    listed = [prefix + name.removeprefix("params/") for row in layout.rows(DEPTH) for name in row.theirs]
+    listed = [name for row in replace(layout, prefix=prefix).rows(DEPTH) for name in row.theirs]
     assert len(listed) == len(set(listed))
     assert set(listed) == names
 
@@ -50,7 +52,7 @@ def test_all_tables_name_the_same_tensors_of_ours(layout):
     unknown_in_2021 = SCALES | {REGISTERS}
     angles = {POSITIONS} if layout.name == "dinov3" else set()
     headless = {"head.weight", "head.bias"} if layout.name.startswith("dino") else set()
-    assert set(ours) - DISTILLED - unknown_in_2021 | headless == OURS - angles
+    assert {*ours, *layout.zeros} - DISTILLED - unknown_in_2021 | headless == OURS - angles
 
 
 def test_timms_names_are_ours_without_the_modules_around_them():
@@ -61,19 +63,16 @@ def test_timms_names_are_ours_without_the_modules_around_them():
 @pytest.mark.parametrize(
     ("names", "family"),
     [
-        (["blocks.0.gamma_1", "blocks.0.gamma_2"], "DeiT-III"),
-        (["storage_tokens", "rope_embed.periods", "blocks.0.ls1.gamma"], "DINOv3"),
         (["decoder_pos_embed", "decoder_blocks.0.norm1.weight", "mask_token"], "a masked autoencoder"),
         (["visual.class_embedding", "visual.conv1.weight", "visual.ln_pre.weight", "logit_scale"], "CLIP"),
         (["visual.trunk.attn_pool.latent", "logit_scale", "logit_bias"], "SigLIP"),
         (["layers.0.blocks.0.attn.logit_scale", "layers.0.blocks.0.attn.cpb_mlp.0.weight"], "a Swin Transformer"),
+        (["blocks.0.attn.relative_position_bias_table", "blocks.0.attn.q_bias"], "a BEiT or an EVA"),
         (["conv1.weight", "layer1.0.conv1.weight"], "a ResNet"),
     ],
 )
 def test_other_families_are_named(names, family):
-    state = (
-        foreign.timm() if family.startswith(("DINO", "DeiT", "a masked")) else {}
-    )  # which have timm's names otherwise
+    state = foreign.timm() if family.startswith(("a masked", "a BEiT")) else {}  # which have timm's names otherwise
     with pytest.raises(ValueError, match=f"by its names this is {family}.*, which has no table here$"):
         load_pretrained({**state, **{name: torch.ones(2) for name in names}}, num_heads=H)
 

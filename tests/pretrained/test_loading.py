@@ -189,9 +189,9 @@ class TestOurs:
         weights, photographs = load_pretrained("vitbook:cifar10"), album()
         _, facts = load_checkpoint(ASSETS / "weights" / "cifar10.json")
         assert weights.class_names == tuple(CIFAR10_CLASSES) == tuple(facts["class_names"])
-        assert 0.75 < facts["test_accuracy"] < 1
+        assert 0.85 < facts["test_accuracy"] < 1
         logits = weights.model(weights.preprocessing.normalize(photographs.images))
-        assert (logits.argmax(dim=1) == photographs.labels).sum() >= 11  # of 22; by chance 2
+        assert (logits.argmax(dim=1) == photographs.labels).sum() >= 17  # of 22; by chance 2
         assert sum(path.stat().st_size for path in (ASSETS / "weights").glob("cifar10*")) < 6e6
 
 

@@ -6,13 +6,13 @@ weight_files.py   file → tensors, without running anything that the file conta
 loading.py        tensors → model
 adapting.py       another head, image size or number of channels
 preprocessing.py  image → what the weights were trained to see
-saving.py         model → tensors and settings for timm and Hugging Face
+saving.py         model → tensors and settings for timm and Hugging Face, or for where it came from
 """
 
 from vitbook.pretrained.adapting import KERNELS
 from vitbook.pretrained.loading import Pretrained, load_pretrained, load_weights
 from vitbook.pretrained.preprocessing import Preprocessing
-from vitbook.pretrained.saving import huggingface_config, to_huggingface, to_timm
+from vitbook.pretrained.saving import huggingface_config, to_huggingface, to_source, to_timm
 
 __all__ = ["KERNELS", "Preprocessing", "Pretrained", "huggingface_config", "load_pretrained", "load_weights"]
-__all__ += ["to_huggingface", "to_timm"]
+__all__ += ["to_huggingface", "to_source", "to_timm"]

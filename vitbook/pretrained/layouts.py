@@ -1,22 +1,22 @@
 """How other libraries name and order the tensors of a Vision Transformer: a table for each, ours beside theirs.
 
 A line of a table: our name, their name and, where their axes are in another order, how einops brings them into ours.
-{weight,bias} stands for two names; several of theirs for one of ours, such as queries, keys and
-values, are laid end to end. A
-name with ? may be missing; a line that begins with - names what our model has no place for.
+{weight,bias} stands for two names; several of theirs for one of ours, such as queries, keys and values, are laid end to
+end, and one of theirs for several of ours holds them so. A name with ? may be missing; a line that begins with - names
+what our model has no place for.
 
 A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` under the same name.
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
-import torch.nn.functional as F
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 _OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
@@ -32,6 +32,7 @@ class Row:
     theirs: tuple[str, ...]
     axes: str = ""  # their axes -> ours, as einops writes it; empty where they are the same
     optional: bool = False
+    share: tuple[int, int] = (0, 1)  # which part of theirs is ours, and of how many laid end to end
 
     def read(self, state: Mapping[str, Tensor]) -> Tensor:
         """Our tensor, made of theirs."""
@@ -40,11 +41,17 @@ class Row:
         if self.axes:
             theirs, ours = self.axes.split(" -> ")
             x = rearrange(x, f"n {theirs} -> n {ours}")
-        return x.flatten(0, 1)
+        part, of = self.share
+        return x.flatten(0, 1).chunk(of)[part]
 
-    def write(self, tensor: Tensor) -> dict[str, Tensor]:
-        """Their tensors, made of ours; for rows whose axes are the same."""
-        return {name: part.clone() for name, part in zip(self.theirs, tensor.chunk(len(self.theirs)), strict=True)}
+    def write(self, tensor: Tensor, num_heads: int = 1) -> dict[str, Tensor]:
+        """Their tensors, made of ours; of a tensor that several of ours share, our part. num_heads: h of the axes."""
+        parts = tensor.chunk(len(self.theirs))
+        if self.axes:
+            theirs, ours = self.axes.split(" -> ")
+            h = {"h": num_heads} if "h" in theirs.split() else {}
+            parts = [rearrange(part, f"{ours} -> {theirs}", **h) for part in parts]
+        return {name: part.clone() for name, part in zip(self.theirs, parts, strict=True)}
 
 
 @dataclass(frozen=True)
@@ -56,13 +63,18 @@ class Layout:
     block: str
     inside: str  # a table; our names begin with _OUR_BLOCK
     class_position: bool = True  # whether the class token has a position of its own
-    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ViTConfig that no tensor shows
+    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ModernConfig that no tensor shows
+    zeros: tuple[str, ...] = ()  # biases of ours that it lacks
+    key_bias: bool = True  # whether keys have one, where they are apart from queries and values
+    head_dim: Mapping[int, int] = field(default_factory=lambda: {1280: 80})  # D/h by D, where it is not 64
+    tower: str | None = None  # what the image tower's names begin with, where a text tower may stand beside it
+    prefix: str = ""  # what all names of a file begin with
 
-    def rows(self, depth: int, prefix: str = "") -> list[Row]:
-        """Every tensor of a model of `depth` blocks, those outside first. prefix: what all their names begin with."""
-        rows = list(_read_table(self.outside, "", prefix))
+    def rows(self, depth: int) -> list[Row]:
+        """Every tensor of a model of `depth` blocks, those outside first."""
+        rows = list(_read_table(self.outside, "", self.prefix))
         for i in range(depth):
-            rows += _read_table(self.inside, _OUR_BLOCK.format(i=i), prefix + self.block.format(i=i))
+            rows += _read_table(self.inside, _OUR_BLOCK.format(i=i), self.prefix + self.block.format(i=i))
         return rows
 
     def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
@@ -77,9 +89,11 @@ def _read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Ro
     for line in filter(None, map(str.strip, table.splitlines())):
         ours, theirs, *axes = re.split(r"\s{2,}", line)
         left, right = _expand(ours.rstrip("?")), _expand(theirs)
+        shares = max(len(left) // len(right), 1)
         for k, name in enumerate(left):
-            names = tuple(theirs_begins + theirs for theirs in right[k :: len(left)])
-            yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-")
+            names = tuple(theirs_begins + theirs for theirs in right[k % len(right) :: len(left)])
+            share = (k // len(right), shares)
+            yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-", share)
 
 
 def _expand(name: str) -> list[str]:
@@ -210,7 +224,7 @@ _IN_MEMORY = {
 _VIT_IN_MEMORY = {"encoder.layer.": "layers."} | _IN_MEMORY
 DISTILLED = {"vit.": "deit.", "  classifier": "  cls_classifier"}
 
-# DINOv2 at Hugging Face. LayerScale's γ is folded into the map before it; see `_fold`.
+# DINOv2 at Hugging Face
 DINOV2 = Layout(
     "dinov2",
     """
@@ -232,6 +246,7 @@ DINOV2 = Layout(
     mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
     mlp.fc2.gamma             layer_scale2.lambda1
     """,
+    head_dim={},
 )
 # DINOv2's own files, whose names are timm's, and timm's files of DINOv2 without registers
 DINOV2_HUB = replace(
@@ -245,7 +260,13 @@ DINOV2_HUB = replace(
     attn.proj.gamma           ls1.gamma
     mlp.fc2.gamma             ls2.gamma
     """,
+    head_dim={},
 )
+# timm's files of DINOv2 with registers, whose class token holds its position already
+DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"  register_tokens": "  reg_token"}, class_position=False)
+# DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
+DEIT3 = replace(DINOV2_HUB, name="deit3", class_position=False, head_dim={1280: 80})
+DEIT3_HUB = DEIT3.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"})
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
     "dinov3",
@@ -268,10 +289,32 @@ DINOV3 = Layout(
     mlp.fc2.gamma             layer_scale2.lambda1
     """,
     settings=dict(positions="none", rotary_base=100.0, norm_eps=1e-5),
+    key_bias=False,
+    head_dim={4096: 128},
+)
+# DINOv3's own files. Differs: their periods of rotation are rounded to bfloat16; ours, as Hugging Face's, are not.
+DINOV3_HUB = replace(
+    DINOV2_HUB,
+    name="dinov3",
+    outside="""
+    embedding.cls_token                        cls_token
+    embedding.register_tokens?                 storage_tokens
+    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
+    norm.{weight,bias}                         norm.{weight,bias}
+    -                                          mask_token
+    -                                          rope_embed.periods
+    -                                          local_cls_norm.{weight,bias}
+    """,
+    inside=f"""{DINOV2_HUB.inside}
+    -                         attn.qkv.bias_mask
+    """,
+    settings=DINOV3.settings,
+    head_dim=DINOV3.head_dim,
 )
 # with SwiGLU
 _GATED = {"}     mlp.fc1": "}     mlp.weights_in", "}     mlp.fc2": "}     mlp.weights_out"}
 _GATED_HUB = {"}     mlp.fc1": "}     mlp.w12", "}     mlp.fc2": "}     mlp.w3"}
+_GATED_HUB_3 = {"}     mlp.fc1": "}     mlp.{w1,w2}", "}     mlp.fc2": "}     mlp.w3"}
 _GATED_IN_MEMORY = {"}     mlp.fc1": "}     mlp.{gate_proj,up_proj}", "}     mlp.fc2": "}     mlp.down_proj"}
 
 _SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
@@ -282,6 +325,7 @@ LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK
 for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
     LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _VIT_IN_MEMORY | root)]
 LAYOUTS += [DINOV2, DINOV2.renamed("dinov2", _IN_MEMORY), DINOV2_HUB, DINOV2_HUB.renamed("dinov2", _GATED_HUB)]
+LAYOUTS += [DEIT3, DEIT3_HUB, DINOV2_TIMM, DINOV3_HUB, DINOV3_HUB.renamed("dinov3", _GATED_HUB_3)]
 LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _GATED_IN_MEMORY)]
 for root in ({}, {"layer.": "model.layer."}):
     LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"}     mlp.up_": "}     mlp.{gate_,up_}"})]
@@ -292,8 +336,7 @@ _OTHER_FAMILIES = {
     "a masked autoencoder with its decoder": r"\bdecoder",
     "SigLIP": r"logit_bias|head\.probe|attn_pool\.latent",
     "CLIP": r"logit_scale|class_embedding|pre_layrnorm|ln_pre|norm_pre",
-    "DINOv3 in its authors' names": r"storage_tokens|rope_embed",
-    "DeiT-III or another ViT with LayerScale": r"\.ls1\.gamma|\.gamma_1|layer_scale1|reg(ister)?_token",
+    "a BEiT or an EVA": r"relative_position|\.[qv]_bias\b|rope\.freqs",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
 }
 
@@ -310,7 +353,6 @@ class Translation:
     origin: dict[str, str]  # their names, by ours
     num_heads: int | None = None  # where the layout shows it
     dropped: tuple[str, ...] = ()  # their names of what our model has no place for
-    folded: tuple[str, ...] = ()  # their names of what was multiplied into other tensors
 
 
 def translate(state: Mapping[str, Tensor]) -> Translation:
@@ -320,7 +362,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     """
     layout, rows = _recognize(state)
     rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
-    state = dict(state) | _key_biases(state, rows)
+    state = dict(state) | _key_biases(state, rows) | _masked_biases(state)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
     wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
     if any(wrong.values()):
@@ -336,18 +378,44 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
             raise ValueError(f"{origin[row.ours]}: expected axes {row.axes or 'that agree'}, got {shapes}") from None
         if "h" in (axes := row.axes.split()):
             heads.add(state[row.theirs[0]].shape[axes.index("h")])
+    heads |= _heads_by_rotation(state, layout, tensors)
     if len(heads) > 1:
         raise ValueError(f"expected the same number of heads in every tensor, got {sorted(heads)}")
-    if CLASS in tensors and not layout.class_position and tensors[POSITIONS].ndim == 3:
-        tensors[POSITIONS] = F.pad(tensors[POSITIONS], (0, 0, 1, 0))
-    folded = tuple(_fold(tensors, origin, name) for name in list(tensors) if name.endswith(".gamma"))
-    if {REGISTERS, POSITIONS} <= tensors.keys() and tensors[POSITIONS].ndim == 3:
-        # their registers have no position: ours is zero
-        first, rest = tensors[POSITIONS][:, :1], tensors[POSITIONS][:, 1:]
-        zeros = first.new_zeros(1, tensors[REGISTERS].shape[1], first.shape[2])
-        tensors[POSITIONS] = torch.cat([first, zeros, rest], dim=1)
-    dropped = tuple(name for row in rows if row.ours == "-" for name in row.theirs)
-    return Translation(layout, tensors, origin, next(iter(heads), None), dropped, folded)
+    for name in layout.zeros:
+        if (weight := tensors.get(name.replace(".bias", ".weight"))) is not None:
+            tensors[name], origin[name] = weight.new_zeros(weight.shape[:1]), "nothing"
+    if POSITIONS in tensors and tensors[POSITIONS].ndim == 3:  # what has no position gets a row of zeros
+        table, registers = tensors[POSITIONS], tensors.get(REGISTERS)
+        first = int(CLASS in tensors and layout.class_position)
+        zeros = int(CLASS in tensors and not first) + (0 if registers is None else sum(registers.shape[1:2]))
+        rows_of_zeros = table.new_zeros(1, zeros, table.shape[2])
+        tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1)
+    names = (name for row in rows if row.ours == "-" for name in row.theirs)
+    dropped = tuple(name for name in names if not name.endswith((".bias_mask", ".periods")))  # which were used
+    return Translation(layout, tensors, origin, next(iter(heads), None), dropped)
+
+
+def untranslate(model: nn.Module, layout: Layout) -> dict[str, Tensor]:
+    """A model's weights in the names and axes of a layout. Raises ValueError for what has no name there."""
+    ours, theirs = {name: tensor.detach() for name, tensor in model.state_dict().items()}, {}
+    if (table := ours.get(POSITIONS)) is not None:  # where theirs has no position, ours is part of the token
+        for name, first in ((REGISTERS, int(CLASS in ours)), (CLASS, 0)):
+            if name in ours and not (name == CLASS and layout.class_position):
+                rest = first + ours[name].shape[1]
+                ours[name] = ours[name] + table[:, first:rest]
+                table = torch.cat([table[:, :first], table[:, rest:]], dim=1)
+        ours[POSITIONS] = table
+    nowhere = [name for name in layout.zeros if name in ours and ours.pop(name).any()]
+    rows = {row.ours: row for row in layout.rows(model.config.depth)}
+    for row in rows.values():
+        if row.ours in ours:
+            for name, tensor in row.write(ours[row.ours], model.config.num_heads).items():
+                theirs[name] = torch.cat([theirs[name], tensor]) if name in theirs else tensor
+            if row.ours.endswith("attn.qkv.bias") and len(row.theirs) == 3 and not layout.key_bias:
+                nowhere += [row.ours] if theirs.pop(row.theirs[1]).any() else []
+    if nowhere := [*nowhere, *(name for name in ours if name not in rows)]:
+        raise ValueError(f"{layout.name} has no place for {listed(nowhere)}")
+    return theirs
 
 
 def _key_biases(state: Mapping[str, Tensor], rows: list[Row]) -> dict[str, Tensor]:
@@ -356,33 +424,58 @@ def _key_biases(state: Mapping[str, Tensor], rows: list[Row]) -> dict[str, Tenso
     return {key: torch.zeros_like(state[query]) for query, key in pairs if query in state and key not in state}
 
 
-def _fold(tensors: dict[str, Tensor], origin: dict[str, str], gamma: str) -> str:
-    """γ ⊙ (xW + b) is a linear map: multiply LayerScale's γ into its W and b, in place. Returns its name there."""
-    scale, name = tensors.pop(gamma), origin.pop(gamma)
-    for part in ("weight", "bias"):
-        place = gamma.removesuffix("gamma") + part
-        if scale.shape != (expected := tensors[place].shape[:1]):
-            raise ValueError(f"{name}: expected shape {tuple(expected)}, got {tuple(scale.shape)}")
-        tensors[place] = torch.einsum("i,i...->i...", scale, tensors[place])
-    return name
+def _masked_biases(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """DINOv3's biases, as it uses them: times a mask, which is 0 for keys."""
+    biases = {}
+    for name, mask in state.items():
+        bias = state.get(name.removesuffix("_mask"))
+        if name.endswith(".bias_mask") and bias is not None:
+            if mask.shape != bias.shape:
+                raise ValueError(f"{name}: expected shape {tuple(bias.shape)}, got {tuple(mask.shape)}")
+            biases[name.removesuffix("_mask")] = bias * mask
+    return biases
+
+
+def _heads_by_rotation(state: Mapping[str, Tensor], layout: Layout, tensors: dict[str, Tensor]) -> set[int]:
+    """The number of heads, where DINOv3's own periods of rotation are there: one for each four numbers of a head."""
+    name = f"{layout.prefix}rope_embed.periods"
+    if name not in state:
+        return set()
+    periods = state[name].double().flatten()
+    expected = layout.settings["rotary_base"] ** (torch.arange(len(periods), dtype=torch.float64) / len(periods))
+    if not len(periods) or not torch.allclose(periods, expected, rtol=0.01):
+        raise ValueError(f"{name}: expected {listed(expected.tolist())}, got {listed(periods.tolist())}")
+    return {sum(tensors[PATCHES].shape[:1]) // (4 * len(periods))}
 
 
 def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
-    """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows."""
+    """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows.
+
+    Of two with the same names, the one in which the patches that have a position fill a square.
+    """
     candidates = []
     for layout in LAYOUTS:
         anchor = next(row for row in layout.rows(0) if row.ours == PATCHES).theirs[0]
         for prefix in {name.removesuffix(anchor) for name in state if name.endswith(anchor)}:
+            found = replace(layout, prefix=prefix)
             block = re.escape(prefix + layout.block).replace(r"\{i\}", r"(\d+)")
             depth = len({match[1] for name in state if (match := re.match(block, name))})
-            rows = layout.rows(max(depth, 1), prefix)
+            rows = found.rows(max(depth, 1))
             wanted = [name for row in rows for name in row.theirs if name in state or not row.optional]
             fit = sum(1 if name in state else -1 for name in wanted)
-            candidates.append((fit, layout, rows))
+            candidates.append((fit, _is_square(state, found), found, rows))
     if not candidates:
         known, names = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS)), listed(state) or "nothing"
         raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")
-    return max(candidates, key=lambda candidate: candidate[0])[1:]
+    return max(candidates, key=lambda candidate: candidate[:2])[2:]
+
+
+def _is_square(state: Mapping[str, Tensor], layout: Layout) -> bool:
+    """Whether the positions, without that of the class token if it has one, are those of a square of patches."""
+    names = {row.ours: row.theirs[0] for row in layout.rows(0)}
+    table = state.get(names.get(POSITIONS))
+    patches = table.shape[-2] - int(layout.class_position) if table is not None and table.ndim > 1 else 0
+    return patches > 0 and math.isqrt(patches) ** 2 == patches
 
 
 def _resemblance(state: Iterable[str]) -> str:
@@ -392,7 +485,7 @@ def _resemblance(state: Iterable[str]) -> str:
     return f"; by its names this is {family}, which has no table here" if family else ""
 
 
-def listed(names: Iterable[str], most: int = 4, between: str = ", ") -> str:
+def listed(names: Iterable[object], most: int = 4, between: str = ", ") -> str:
     """The first of some names, and how many more there are."""
-    names = list(names)
+    names = list(map(str, names))
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import torch
@@ -22,6 +22,7 @@ from vitbook.pretrained.layouts import (
     POSITIONS,
     REGISTERS,
     VITBOOK,
+    Layout,
     Translation,
     listed,
     translate,
@@ -31,10 +32,9 @@ from vitbook.pretrained.published import ASSETS, FAMILIES, PUBLISHED, Published,
 from vitbook.pretrained.weight_files import read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 
-_HEAD_DIM = {1280: 80, 4096: 128}  # D/h by D; else 64 (H/14; DINOv3's largest)
 _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
 # whose interpolation a style takes, if not its own
-_KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm"}
+_KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm", "deit3": "deit"}
 _NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
@@ -48,6 +48,7 @@ class Pretrained:
     class_names: tuple[str, ...] | None  # of the head's classes, where they are known
     layout: str  # the library whose names the weights had
     notes: tuple[str, ...]  # what was dropped, created or assumed
+    names: Layout = field(default=VITBOOK, repr=False)  # of the tensors in the source, for `to_source`
 
 
 def load_pretrained(
@@ -64,8 +65,8 @@ def load_pretrained(
     """A Vision Transformer of the shape that the weights have, with the weights. On the CPU, in torch's default dtype.
 
     source: a file (.npz, .safetensors, .pth, .pt, .bin) of Google's, big_vision's, timm's, DeiT's, torchvision's,
-        DINOv2's or Hugging Face's (ViT, DeiT, DINOv2, DINOv3); a checkpoint of ours (.json, or the folder of a training
-        run, for its best weights); a key of `published.PUBLISHED`, as
+        DeiT-III's, DINOv2's, DINOv3's or Hugging Face's (ViT, DeiT, DINOv2, DINOv3); a checkpoint of ours (.json, or
+        the folder of a training run, for its best weights); a key of `published.PUBLISHED`, as
         "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; "vitbook:NAME", which comes with the
         package; or a dictionary of tensors.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
@@ -100,8 +101,6 @@ def load_pretrained(
         model = _build(config, weights)
 
     notes = [f"dropped {name}" for name in weights.dropped]
-    if weights.folded:
-        notes.append(f"LayerScale folded into the map before it: {listed(weights.folded)}")
     if not (facts or entry):
         notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_NOT_STATED}")
         if not (num_heads or weights.num_heads):
@@ -114,7 +113,7 @@ def load_pretrained(
         preprocessing = replace(preprocessing, crop=entry.crop)
     preprocessing = preprocessing.adapted(model.config.image_size, model.config.channels)
     known = class_names if keeps_head and len(class_names) == config.num_classes else None
-    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes))
+    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes), weights.layout)
 
 
 def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
@@ -181,8 +180,8 @@ def _style(weights: Translation, nested: bool) -> str:
 
 
 def _hidden_layer(weights: Translation) -> list[str]:
-    """What was dropped that stood before a head; a mask token is needed in training alone."""
-    return [name for name in weights.dropped if not name.endswith("mask_token")]
+    """What was dropped that stood before a head."""
+    return [name for name in weights.dropped if "pre_logits" in name or "pooler" in name]
 
 
 def _ours(state: Mapping[str, Tensor]) -> Translation:
@@ -220,8 +219,8 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         if not rows or rows * columns != positions - prefix:
             expected = f"expected {prefix} position(s) and those of a square of patches, got {positions}"
             raise ValueError(f"{weights.origin[POSITIONS]}: {expected}: for another grid name its image_size=")
-    num_heads = weights.num_heads or num_heads
-    if not num_heads and (weights.layout is VITBOOK or dim % _HEAD_DIM.get(dim, 64)):
+    num_heads, head_dim = weights.num_heads or num_heads, weights.layout.head_dim.get(dim, 64)
+    if not num_heads and (weights.layout.name == "vitbook" or dim % head_dim):
         raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
     hidden = shape("encoder.blocks.0.mlp.fc1.weight", 2)[0]
     swiglu = hidden == 2 * shape("encoder.blocks.0.mlp.fc2.weight", 2)[1]  # gates and what they let through
@@ -232,15 +231,17 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         num_classes=shape("head.weight", 2)[0] if "head.weight" in tensors else 0,
         dim=dim,
         depth=sum(name.endswith("norm1.weight") for name in tensors),
-        num_heads=num_heads or dim // _HEAD_DIM.get(dim, 64),
+        num_heads=num_heads or dim // head_dim,
         mlp_dim=hidden // 2 if swiglu else hidden,
         pool="class" if CLASS in tensors else "mean",
         class_token=CLASS in tensors,
         qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
     )
-    shapes |= {name: value for name, value in dict(registers=registers, swiglu=swiglu).items() if value}
-    shapes |= weights.layout.settings
-    return (ViTConfig if shapes.keys() <= {field.name for field in fields(ViTConfig)} else ModernConfig)(**shapes)
+    scaled = 1.0 if "encoder.blocks.0.attn.proj.gamma" in tensors else None
+    later = dict(registers=registers, swiglu=swiglu, layer_scale=scaled)
+    shapes |= {name: value for name, value in later.items() if value} | weights.layout.settings
+    plain = {known.name for known in fields(ViTConfig)}
+    return (ViTConfig if shapes.keys() <= plain else ModernConfig)(**shapes)
 
 
 def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:

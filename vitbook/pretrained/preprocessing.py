@@ -20,10 +20,11 @@ _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 STYLES = {
     "google": dict(**_HALF, crop=None, interpolation="bilinear"),
     "big_vision": dict(**_HALF, crop=0.875, interpolation="bilinear"),
-    "timm": dict(**_HALF, crop=0.9, interpolation="bicubic"),
+    "timm": dict(**_HALF, crop=0.9, interpolation="bicubic", scale_first=True),
     "hf": dict(**_HALF, crop=None, interpolation="bilinear"),
     "torchvision": dict(**_IMAGENET, crop=0.875, interpolation="bilinear"),
     "deit": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
+    "deit3": dict(**_IMAGENET, crop=1.0, interpolation="bicubic", scale_first=True),
     "dinov2": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
     "dinov3": dict(**_IMAGENET, crop=None, interpolation="bilinear"),
     "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
@@ -36,8 +37,8 @@ class Preprocessing:
 
     With a `crop` below 1, the image is scaled until the middle, this share of its shorter side, has the model's size,
     and that is cut out, as in torchvision and timm. With 1, the middle in the model's proportions is cut out and
-    scaled, as in our training runs. With None, all of it is squeezed. One channel is gray. Raises ValueError for values
-    out of range.
+    scaled, as in our training runs, unless `scale_first`. With None, all of it is squeezed. One channel is gray. Raises
+    ValueError for values out of range.
     """
 
     mean: tuple[float, ...]  # of each channel, in units of white = 1
@@ -45,6 +46,7 @@ class Preprocessing:
     image_size: tuple[int, int]  # height and width in pixels
     crop: float | None = 1.0  # share of the side that is seen; None for all of it, squeezed
     interpolation: str = "bicubic"  # or "bilinear"; one of Pillow's
+    scale_first: bool = False  # with a crop of 1 too
 
     def __post_init__(self):
         channels, finite = {len(self.mean), len(self.std)}, all(map(math.isfinite, (*self.mean, *self.std)))
@@ -75,7 +77,7 @@ class Preprocessing:
         method = Image.Resampling[self.interpolation.upper()]
         if self.crop is None:
             image = image.resize((width, height), method)
-        elif self.crop == 1:
+        elif self.crop == 1 and not self.scale_first:
             image = center_crop(image, height, width, method)
         else:  # the libraries scale to whole pixels first, rounded down, where ImageOps.cover rounds
             rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)

@@ -1,4 +1,4 @@
-"""A model's weights under the names of timm and Hugging Face, for their own loaders."""
+"""A model's weights under the names of other libraries, for their own loaders."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ from torch import Tensor
 
 from vitbook.encoder import LAYER_NORM_EPS
 from vitbook.positions import LearnedPositions
-from vitbook.pretrained.layouts import DISTILLED, HUGGING_FACE, TIMM, Layout, listed
+from vitbook.pretrained.layouts import DISTILLED, HUGGING_FACE, TIMM, VITBOOK, Layout, untranslate
+from vitbook.pretrained.loading import Pretrained
 from vitbook.vit import VisionTransformer
 
 
@@ -35,14 +36,21 @@ def huggingface_config(model: VisionTransformer) -> dict[str, Any]:
     return {"model_type": model_type, "architectures": [architecture]} | sizes | images | norm | labels
 
 
+def to_source(weights: Pretrained) -> dict[str, Tensor]:
+    """The model's weights under the names that they came with: right after loading, the tensors of the file.
+
+    For all that `load_pretrained` reads. What our model has no place for, as the notes say, is not there: with `file`
+    the tensors of the file, `file | to_source(weights)` is all of it again. Raises ValueError for what the model was
+    given since and the source has no name for, such as a new head on DINOv2.
+    """
+    if weights.names is VITBOOK:
+        return {name: tensor.clone() for name, tensor in weights.model.state_dict().items()}
+    return untranslate(weights.model, weights.names)
+
+
 def _write(model: VisionTransformer, layout: Layout) -> dict[str, Tensor]:
-    """The weights in a layout whose axes are ours."""
-    c, ours, theirs = model.config, model.state_dict(), {}
+    """The weights in a layout that states neither pooling nor activation."""
+    c = model.config
     if c.pool != "class" or not isinstance(model.embedding.positions, LearnedPositions):
         raise ValueError(f"{layout.name} has pool 'class' and positions 'learned', got {c.pool!r} and {c.positions!r}")
-    for row in layout.rows(c.depth):
-        if row.ours in ours:
-            theirs |= row.write(ours.pop(row.ours))
-    if ours:
-        raise ValueError(f"{layout.name} has no place for {listed(ours)}")
-    return theirs
+    return untranslate(model, layout)
