@@ -38,7 +38,6 @@ class Training:
         vit = ViTConfig(
             image_size=tuple(image_size), patch_size=given.patch_size, channels=channels, num_classes=0, dim=given.dim,
             depth=given.depth, num_heads=given.num_heads, mlp_dim=2 * given.dim, pool=given.pool,
-            positions="sincos_2d",
         )  # fmt: skip
         head = ProjectionHead(given.dim, given.prototypes)
         self.model = StudentAndTeacher(VisionTransformer(vit), head).to(device())

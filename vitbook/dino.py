@@ -211,19 +211,17 @@ def crops(
     large: int,
     small: int,
     num_small: int = 4,
-    split: float = 0.35,
+    areas: tuple[tuple[float, float], tuple[float, float]] = ((0.35, 1.0), (0.1, 0.35)),
     mirrored: float = 0.5,
     change: Callable[[Images], Images] = random_colors,
 ) -> tuple[list[Images], list[Images]]:
     """Two large views of each image, and some small ones ("multi-crop"). Caron et al. 2020; 2021, section 3.1.
 
-    large, small: sides in pixels; split: the share of the image that a large view has at least and a small one at most;
-    a small one has at least 0.1. change: what else happens to each view.
+    large, small: sides in pixels; areas and mirrored: as in `random_part`, areas of the large and of the small ones;
+    change: what else happens to each view.
     """
-    return (
-        [change(random_part(images, large, (split, 1.0), mirrored)) for _ in range(2)],
-        [change(random_part(images, small, (0.1, split), mirrored)) for _ in range(num_small)],
-    )
+    kinds = zip((large, small), areas, (2, num_small), strict=True)
+    return tuple([change(random_part(images, size, area, mirrored)) for _ in range(n)] for size, area, n in kinds)
 
 
 def pretrain(
@@ -234,6 +232,7 @@ def pretrain(
     batch_size: int = 128,
     learning_rate: float = 1e-3,
     momentum: float = 0.99,
+    center_momentum: float = 0.9,
 ) -> list[dict[str, float]]:
     """Train on images without labels. Returns of every step the loss, the mean entropy of the teacher's answers, and
     the entropy of their mean over the batch, all in nats.
@@ -259,5 +258,5 @@ def pretrain(
             loss.backward()
             nn.utils.clip_grad_norm_(model.student.parameters(), 3.0)
             optimizer.step()
-            model.follow(teacher, momentum)
+            model.follow(teacher, momentum, center_momentum)
     return records
