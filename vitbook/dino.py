@@ -145,9 +145,9 @@ class StudentAndTeacher(nn.Module):
 def epps_pulley(x: Float[Tensor, "batch slices"], reach: float = 3.0, knots: int = 17) -> Float[Tensor, " slices"]:
     """B ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt, with φ(t) the mean of e^(itx): how far B numbers are from standard normal.
 
-    Epps and Pulley 1983, as in Balestriero and LeCun 2025 ("LeJEPA"), section 4. Numbers drawn from a normal
-    distribution have about √(2π) − √(2π/3) ≈ 1.06, however many they are; B equal numbers, 0.41 B or more. The integral
-    is a sum over `knots` from 0 to reach, doubled, as in the authors' code.
+    Epps and Pulley 1983, as in Balestriero and LeCun 2025 ("LeJEPA"), section 4: x is not standardized first. Numbers
+    drawn from a normal distribution have about √(2π) − √(2π/3) ≈ 1.06, however many they are; B equal ones, 0.41 B or
+    more. The integral is a sum over `knots` from 0 to reach, doubled, as in the authors' code.
     """
     t = torch.linspace(0, reach, knots).to(x)
     normal = (-t.square() / 2).exp()  # the same function is φ of a normal distribution, and the weight
@@ -215,7 +215,7 @@ def crops(
     mirrored: float = 0.5,
     change: Callable[[Images], Images] = random_colors,
 ) -> tuple[list[Images], list[Images]]:
-    """Two large views of each image, and some small ones ("multi-crop"). Caron et al. 2020; 2021, section 3.1.
+    """Two large views of each image, and some small ones: "multi-crop", Caron et al. 2020.
 
     large, small: sides in pixels; areas and mirrored: as in `random_part`, areas of the large and of the small ones;
     change: what else happens to each view.
