@@ -184,14 +184,15 @@ class TestOurs:
         with pytest.raises(ValueError, match=r"best\.json: .* does not tell its model, mean, std and class_names"):
             load_pretrained(path)
 
-    def test_the_weights_in_the_package_are_what_their_facts_say(self):
-        """A hybrid, trained on CIFAR-10; the album shows what its classes name."""
-        weights, photographs = load_pretrained("vitbook:cifar10"), album()
-        _, facts = load_checkpoint(ASSETS / "weights" / "cifar10.json")
+    @pytest.mark.parametrize(("name", "least"), [("cifar10", 17), ("cifar10_plain", 14)])
+    def test_the_weights_in_the_package_are_what_their_facts_say(self, name, least):
+        """A hybrid and a plain ViT, trained on CIFAR-10; the album shows what its classes name."""
+        weights, photographs = load_pretrained(f"vitbook:{name}"), album()
+        _, facts = load_checkpoint(ASSETS / "weights" / f"{name}.json")
         assert weights.class_names == tuple(CIFAR10_CLASSES) == tuple(facts["class_names"])
-        assert 0.85 < facts["test_accuracy"] < 1
+        assert 0.82 < facts["test_accuracy"] < 1
         logits = weights.model(weights.preprocessing.normalize(photographs.images))
-        assert (logits.argmax(dim=1) == photographs.labels).sum() >= 17  # of 22; by chance 2
+        assert (logits.argmax(dim=1) == photographs.labels).sum() >= least  # of 22; by chance 2
         assert sum(path.stat().st_size for path in (ASSETS / "weights").glob("cifar10*")) < 6e6
 
 
