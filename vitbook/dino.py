@@ -86,9 +86,8 @@ class ViewEncoder(nn.Module):
         prefix = [token.to(patches.dtype).expand(len(images), -1, -1) for token in embedding.prefix_tokens]
         grid = grid_size(images.shape[2:], embedding.patch_embed.patch_size)
         positions = resize_positions(embedding.positions(), embedding.grid, grid, len(prefix))
-        z = backbone.encoder(torch.cat([*prefix, patches], dim=1) + positions.to(patches.dtype))
-        z = z[:, 0] if backbone.config.pool == "class" else backbone.norm(z)[:, len(prefix) :].mean(dim=1)
-        return backbone.norm(z) if backbone.config.pool == "class" else z
+        z = backbone.norm(backbone.encoder(torch.cat([*prefix, patches], dim=1) + positions.to(patches.dtype)))
+        return z[:, 0] if backbone.config.pool == "class" else z[:, len(prefix) :].mean(dim=1)
 
     def forward(self, images: Images) -> Float[Tensor, "batch prototypes"]:
         return self.head(self.features(images))
