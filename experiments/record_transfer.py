@@ -33,6 +33,7 @@ from vitbook.engine import TrainConfig, batches, fit
 from vitbook.features import collect_features, neighbor_votes
 from vitbook.finetuning import merge_lora, prepare
 from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.runtime import has_bfloat16
 from vitbook.training import Evaluation, evaluate
 from vitbook.vit import VisionTransformer
 
@@ -112,7 +113,7 @@ class Recorder:
 
 
 def tuned(
-    given: Pretrained, method: str, task: Dataset, rate: float, epochs: int, seed: int, old: Dataset | None
+    given: Pretrained, method: str, task: Dataset, rate: float, epochs: int, seed: int, old: Dataset | bool = False
 ) -> dict:
     """Train one model in one way; how good it is then, and how good it still is at its old task with its old head."""
     torch.manual_seed(seed)
@@ -127,14 +128,20 @@ def tuned(
         affine=0.5, flip=True, bf16=True, seed=seed, **decay,
     )  # fmt: skip
     records = fit(model, task, config, progress=False)
-    result = said(evaluate(model, batches(task.test, *task.moments, 100)))
+    result = said(asked(model, task))
     result |= {"steps": records[-1]["step"], "train_loss": records[-1]["train_loss"]}
     result["trained_numbers"] = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if old and method != "scratch":
         merge_lora(model)
         model.head = given.model.head
-        result["old_accuracy"] = evaluate(model, batches(old.test, *task.moments, 100)).accuracy
+        result["old_accuracy"] = asked(model, old).accuracy
     return result
+
+
+def asked(model: nn.Module, task: Dataset) -> Evaluation:
+    """What a model says of the test images."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16(torch.device("cpu"))):
+        return evaluate(model, batches(task.test, *task.moments, 100))
 
 
 def _fresh(given: Pretrained) -> VisionTransformer:
@@ -154,6 +161,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--weights", default="vitbook:cifar10")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tuned-seeds", type=int, default=3, help="of what trains, which takes longer")
+    parser.add_argument("--methods", nargs="+", choices=list(RATES), default=list(RATES), help="of what trains")
     parser.add_argument("--most", type=int, default=max(READ), help="labels a class at most")
     parser.add_argument("--old", type=int, default=500, help="test images of the old task")
     given = parser.parse_args(arguments)
@@ -218,9 +226,9 @@ def main(arguments: list[str] | None = None) -> None:
     # What trains
 
     old = load_dataset("cifar10", given.cifar, validation=0.0)
-    old = replace(old, test=Split(old.test.images[: given.old], old.test.labels[: given.old]))
-    before = lambda: {"old_accuracy": evaluate(weights.model, batches(old.test, *moments, 100)).accuracy}  # noqa: E731
-    recorder.once(before, method="before")
+    chosen = Split(old.test.images[: given.old], old.test.labels[: given.old])
+    old = replace(old, test=chosen, given_moments=moments)
+    recorder.once(lambda: {"old_accuracy": asked(weights.model, old).accuracy}, method="before")
 
     def with_labels(count: int, seed: int) -> Dataset:
         index = few(pool, count, seed)
@@ -230,26 +238,27 @@ def main(arguments: list[str] | None = None) -> None:
     index = few(pool, 50, SWEEP_SEED, after=count)
     chosen = replace(with_labels(count, SWEEP_SEED), test=Split(pool.images[index], pool.labels[index]))
     best = {}
-    for method, rates in RATES.items():
+    for method in given.methods:
+        rates = RATES[method]
         tried: list[dict] = []
         while rates:  # and on, as long as the largest is the best
             rate, *rates = rates
             tried.append(
                 recorder.once(
-                    lambda m=method, r=rate: tuned(weights, m, chosen, r, EPOCHS[50], SWEEP_SEED, None),
+                    lambda m=method, r=rate: tuned(weights, m, chosen, r, EPOCHS[50], SWEEP_SEED),
                     tried=method, rate=rate,
                 )
             )  # fmt: skip
             best[method] = max(tried, key=lambda record: record["test_accuracy"])["rate"]
             if not rates and best[method] == rate and len(tried) < 5:
                 rates = [round(3 * rate, 6)]
-    plan = [(count, seed) for seed in range(given.tuned_seeds) for count in EPOCHS if count < 500 or not seed]
+    plan = [(count, seed) for seed in range(given.tuned_seeds) for count in EPOCHS if count < 500] + [(500, 0)]
     for count, seed in plan:
-        for method in RATES if count <= given.most else ():
-            rate = best[method]
+        task = with_labels(count, seed) if count <= given.most else None
+        for method in given.methods if task else ():
             recorder.once(
-                lambda m=method, n=count, s=seed, r=rate: tuned(weights, m, with_labels(n, s), r, EPOCHS[n], s, old),
-                method=method, labels=count, seed=seed, rate=rate,
+                lambda m=method, t=task, n=count, s=seed: tuned(weights, m, t, best[m], EPOCHS[n], s, n > 5 and old),
+                method=method, labels=count, seed=seed, rate=best[method],
             )  # fmt: skip
     read_all("trained, at 64 pixels", (50,), lambda: larger(64), given.tuned_seeds)
 

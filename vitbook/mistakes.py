@@ -477,7 +477,7 @@ def rollout_normalised_over_the_queries(weights):
     return rolled
 
 
-@_wrong("13_attention_maps#sixteen-pictures", prop.every_picture_has_its_own_map, of=patch_map)
+@_wrong("13_attention_maps#a-map-for-each-photograph", prop.every_picture_has_its_own_map, of=patch_map)
 def one_map_for_every_picture(weights, grid):
     """In a row of images, all attention maps are the same.
     Your figure takes the map of the batch's first image for all of them."""

@@ -74,7 +74,7 @@ class Run:
 _PHOTOGRAPHS = dict(epochs=20, batch_size=16, weight_decay=0.05, label_smoothing=0.0, affine=0.5, flip=True)
 FOR_TUNING = {
     "probe": dict(**_PHOTOGRAPHS, learning_rate=1e-2),
-    "lora": dict(**_PHOTOGRAPHS, learning_rate=3e-3),
+    "lora": dict(**_PHOTOGRAPHS, learning_rate=5e-3),
     "layers": dict(**_PHOTOGRAPHS, learning_rate=1e-3, layer_decay=0.7),
     "all": dict(**_PHOTOGRAPHS, learning_rate=5e-4),
 }

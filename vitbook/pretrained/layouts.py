@@ -265,7 +265,7 @@ DINOV2_HUB = replace(
 # timm's files of DINOv2 with registers, whose class token holds its position already
 DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"  register_tokens": "  reg_token"}, class_position=False)
 # DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
-DEIT3 = replace(DINOV2_HUB, name="deit3", class_position=False, head_dim={1280: 80})
+DEIT3 = replace(TIMM, name="deit3", inside=DINOV2_HUB.inside, class_position=False)
 DEIT3_HUB = DEIT3.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"})
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
