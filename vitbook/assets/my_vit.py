@@ -126,11 +126,11 @@ class Encoder(nn.Module):
 class ViT(nn.Module):
     """Chapter 9. The whole model: embedding, encoder, LayerNorm, and a linear head on the class token.
 
-    image_size: side of the square images in pixels. patch_embed: takes the place of your `PatchEmbedding`, unless None.
+    image_size: side of the square images in pixels.
     Parameters: embedding; encoder; norm, a LayerNorm with eps=1e-6; head, a Linear D → K. (B, C, H, W) → (B, K) logits
     """
 
-    def __init__(self, image_size, patch_size, channels, num_classes, dim, depth, num_heads, mlp_dim, patch_embed=None):
+    def __init__(self, image_size, patch_size, channels, num_classes, dim, depth, num_heads, mlp_dim):
         super().__init__()
         raise NotImplementedError
 

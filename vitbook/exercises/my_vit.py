@@ -200,18 +200,17 @@ _ENCODER = _module(
 
 
 def build_vit(theirs: type, model: VisionTransformer) -> nn.Module:
-    """The reader's model in the sizes of ours; patches on a stem are ours."""
-    c, patches = model.config, model.embedding.patch_embed
-    sizes = (c.image_size[0], c.patch_size, c.channels, c.num_classes, c.dim, c.depth, c.num_heads, c.mlp_dim)
-    return theirs(*sizes, **({} if isinstance(patches, PatchEmbedding) else {"patch_embed": patches}))
+    """The reader's model in the sizes of ours."""
+    c = model.config
+    return theirs(c.image_size[0], c.patch_size, c.channels, c.num_classes, c.dim, c.depth, c.num_heads, c.mlp_dim)
 
 
 def _vits(g: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
-    plain = ViTConfig(image_size=12, patch_size=4, num_classes=5, dim=12, depth=2, num_heads=3, mlp_dim=20)
-    other = replace(plain, image_size=8, num_classes=4, dim=8, depth=3, num_heads=2, mlp_dim=24)
+    one = ViTConfig(image_size=12, patch_size=4, num_classes=5, dim=12, depth=2, num_heads=3, mlp_dim=20)
+    other = replace(one, image_size=8, patch_size=2, num_classes=4, dim=8, depth=3, num_heads=2, mlp_dim=24)
     return [
-        (normal(g, 2, 3, 12, 12), random_module(g, lambda: VisionTransformer(plain))),
-        (normal(g, 3, 3, 8, 8), random_module(g, lambda: VisionTransformer(other, _stem(8)))),
+        (normal(g, 2, 3, 12, 12), random_module(g, lambda: VisionTransformer(one))),
+        (normal(g, 3, 3, 8, 8), random_module(g, lambda: VisionTransformer(other))),
     ]
 
 

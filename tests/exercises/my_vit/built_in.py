@@ -82,10 +82,9 @@ class Encoder(nn.Module):
 
 
 class ViT(nn.Module):
-    def __init__(self, image_size, patch_size, channels, num_classes, dim, depth, num_heads, mlp_dim, patch_embed=None):
+    def __init__(self, image_size, patch_size, channels, num_classes, dim, depth, num_heads, mlp_dim):
         super().__init__()
-        patch_embed = patch_embed or PatchEmbedding(patch_size, channels, dim)
-        self.embedding = Embedding(patch_embed, (image_size // patch_size) ** 2, dim)
+        self.embedding = Embedding(PatchEmbedding(patch_size, channels, dim), (image_size // patch_size) ** 2, dim)
         self.encoder = Encoder(dim, depth, num_heads, mlp_dim)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.head = nn.Linear(dim, num_classes)

@@ -102,13 +102,9 @@ class Encoder(nn.Module):
 
 
 class ViT(nn.Module):
-    def __init__(self, image_size, patch_size, channels, num_classes, dim, depth, num_heads, mlp_dim, patch_embed=None):
+    def __init__(self, image_size, patch_size, channels, num_classes, dim, depth, num_heads, mlp_dim):
         super().__init__()
-        self.embedding = Embedding(
-            PatchEmbedding(patch_size, channels, dim) if patch_embed is None else patch_embed,
-            (image_size // patch_size) ** 2,
-            dim,
-        )
+        self.embedding = Embedding(PatchEmbedding(patch_size, channels, dim), (image_size // patch_size) ** 2, dim)
         self.encoder = Encoder(dim, depth, num_heads, mlp_dim)
         self.norm = Norm(dim, eps=1e-6)
         self.head = nn.Linear(dim, num_classes)
