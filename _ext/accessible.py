@@ -1,6 +1,6 @@
 """What the theme's and Sphinx's HTML lacks for readers with a keyboard, a screen reader, or eyes that need contrast.
 
-The colors are in _static/accessible.css. The browser suite, tests/browser/, holds every page against WCAG 2.2 AA.
+The colors are in _static/book.css. The browser suite, tests/browser/, holds every page against WCAG 2.2 AA.
 """
 
 import re
@@ -52,9 +52,19 @@ def repaired(html: str) -> str:
     return ARGUMENTS.sub(plain_arguments, ICONS.sub("", html))
 
 
-def drop_thebe(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
-    """Jupyter Book loads Thebe on every page, twice where another extension does, and no page uses it."""
-    context["script_files"] = [file for file in context["script_files"] if "thebe" not in str(vars(file)).lower()]
+# Jupyter Book loads these on every page, some twice, and no page uses them.
+UNUSED = re.compile("thebe|toggle|design-tabs|sphinx-design")
+
+
+def load_less(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
+    """Of scripts and styles only what the page uses, and the words before the scripts."""
+    for kind in ("script_files", "css_files"):
+        context[kind] = [file for file in context[kind] if not UNUSED.search(str(vars(file)).lower())]
+    for script in context["script_files"]:
+        if pagename == "search":  # whose own scripts need the others at once; all pages share these objects
+            script.attributes.pop("defer", None)
+        elif script.filename and "documentation_options" not in str(script.filename):
+            script.attributes["defer"] = "defer"
 
 
 def repair_pages(app: Sphinx, error: Exception | None) -> None:
@@ -68,6 +78,5 @@ def repair_pages(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("html-page-context", load_less, priority=900)
     app.connect("build-finished", repair_pages)
-    app.add_css_file("accessible.css", priority=900)

@@ -1,15 +1,19 @@
-"""What the site knows about the chapters from their own text: numbers, the table on the landing page, figures' names.
+"""What the site knows about the chapters from their own text: numbers, cards on the landing page, figures' names.
 
 A chapter's number is that of its file, as everywhere else; its question, minutes and prerequisites stand at its top.
 """
 
+import base64
+import io
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from docutils import nodes
+from PIL import Image, ImageChops, ImageOps
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -35,6 +39,7 @@ class Chapter:
     before: tuple[int, ...]  # the numbers of the chapters to have read, ascending
     reading: int  # minutes
     running: int  # minutes, on a CPU
+    image: str | None  # the first one among the outputs, a PNG in base64
 
     @property
     def number(self) -> int:
@@ -60,7 +65,9 @@ def read_chapter(root: Path, name: str) -> Chapter:
         )
     before = {int(number) for number in re.findall(r"\((\d\d)_\w+\.ipynb[#)]", match["before"])}
     minutes = int(match["reading"]), int(match["running"])
-    return Chapter(name, match["title"], match["question"], tuple(sorted(before)), *minutes)
+    outputs = (output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
+    image = next((data["image/png"] for data in outputs if "image/png" in data), None)
+    return Chapter(name, match["title"], match["question"], tuple(sorted(before)), *minutes, image)
 
 
 def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
@@ -74,26 +81,25 @@ def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
     return book
 
 
-class ChapterTable(SphinxDirective):
-    """```{chapter-table}``` lists parts and chapters: number, title, question, minutes, prerequisites."""
+class ChapterCards(SphinxDirective):
+    """```{chapter-cards}``` shows parts and chapters: first figure, number, title, question, minutes, prerequisites."""
 
     def run(self) -> list[nodes.Node]:
         root = Path(self.env.srcdir)
         self.env.note_dependency(str(root / "_toc.yml"))
         book = parts(root)
         names = {chapter.number: chapter.name for _, chapters in book for chapter in chapters}
-        rows: list[nodes.Node] = []
+        shown: list[nodes.Node] = []
         for caption, chapters in book:
-            rows.append(nodes.rubric("", caption, classes=["part"]))
-            chapter_list = nodes.bullet_list(classes=["chapters"])
-            for chapter in chapters:
-                self.env.note_dependency(str(root / f"{chapter.name}.ipynb"))
-                chapter_list += self.row(chapter, names)
-            rows.append(chapter_list)
-        return rows
+            shown.append(nodes.rubric("", caption, classes=["part"]))
+            shown.append(
+                nodes.bullet_list("", *(self.card(chapter, names) for chapter in chapters), classes=["chapters"])
+            )
+        return shown
 
-    def row(self, chapter: Chapter, names: dict[int, str]) -> nodes.list_item:
+    def card(self, chapter: Chapter, names: dict[int, str]) -> nodes.list_item:
         """One chapter."""
+        self.env.note_dependency(str(Path(self.env.srcdir, f"{chapter.name}.ipynb")))
         title = nodes.paragraph("", "", classes=["chapter-title"])
         title += [nodes.inline("", f"{chapter.number}", classes=["chapter-number"]), nodes.Text(" ")]
         title += self.link(chapter.name, chapter.title)
@@ -104,8 +110,21 @@ class ChapterTable(SphinxDirective):
             if position:
                 minutes += nodes.Text(", ")
             minutes += self.link(names[number], str(number))
-        question = nodes.paragraph("", "", *self.parse_inline(chapter.question)[0], classes=["chapter-question"])
-        return nodes.list_item("", title, minutes, question)
+        inline = self.parse_inline(chapter.question)[0]
+        question = nodes.rubric("", "", *inline, classes=["chapter-question"])  # without links, as all of it is one
+        return nodes.list_item("", *self.picture(chapter), title, question, minutes)
+
+    def picture(self, chapter: Chapter) -> list[nodes.image]:
+        """The chapter's first figure, small and without its margins."""
+        if chapter.image is None:
+            return []
+        whole = Image.open(io.BytesIO(base64.b64decode(chapter.image))).convert("RGB")
+        drawn = ImageChops.difference(whole, Image.new("RGB", whole.size, "white")).getbbox()
+        folder = Path(self.env.doctreedir).parent / "cards"
+        folder.mkdir(exist_ok=True)
+        path = folder / f"card_{chapter.number:02}.webp"
+        ImageOps.contain(whole.crop(drawn), (440, 240), Image.Resampling.LANCZOS).save(path, quality=80)
+        return [nodes.image(uri=os.path.relpath(path, self.env.srcdir), alt="", loading="lazy")]
 
     def link(self, name: str, text: str) -> addnodes.pending_xref:
         options = dict(refdomain="std", reftype="doc", reftarget=f"/{name}", refexplicit=True, refwarn=True)
@@ -140,6 +159,6 @@ class NumberFigures(SphinxTransform):
 
 
 def setup(app: Sphinx) -> None:
-    app.add_directive("chapter-table", ChapterTable)
+    app.add_directive("chapter-cards", ChapterCards)
     app.add_transform(NumberFigures)
     app.connect("doctree-read", number_title, priority=400)  # before Sphinx collects the titles, at 500

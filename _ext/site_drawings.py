@@ -21,9 +21,11 @@ def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def add_colors(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:
-    """The book's colors as CSS variables, `--vit-query` and so on, for style sheets and live figures."""
+    """The book's colors as CSS variables, `--vit-query` and so on, for style sheets and live figures; fonts ahead."""
     themes = (f"html[data-theme={theme}]{{{variables(theme)}}}" for theme in ("light", "dark"))
-    context["metatags"] = context.get("metatags", "") + f"<style>{''.join(themes)}</style>"
+    fonts = (context["pathto"](f"_static/fonts/{name}.woff2", 1) for name in ("serif", "sans"))
+    ahead = (f'<link rel="preload" href="{font}" as="font" type="font/woff2" crossorigin />' for font in fonts)
+    context["metatags"] = f"{context.get('metatags', '')}<style>{''.join(themes)}</style>{''.join(ahead)}"
 
 
 def setup(app: Sphinx) -> None:

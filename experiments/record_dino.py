@@ -5,7 +5,7 @@
 By default it trains for 21 minutes of one CPU core and measures for about four more. The record goes to
 vitbook/assets/runs/dino.json, the weights in float16, about 1.6 MB, to vitbook/assets/weights/dino.json and the
 safetensors beside it: `load_pretrained("vitbook:dino")`. Started again after an interruption, it goes on from the
-checkpoint in --folder.
+checkpoint in --folder; delete that to start over.
 """
 
 import argparse
@@ -19,7 +19,6 @@ import torch
 from record_mae import ASSETS, keep, read_off
 from torch import nn
 
-from vitbook._support.files import remove
 from vitbook.checkpoint import load_checkpoint, load_state_tensors, save_checkpoint, state_tensors
 from vitbook.data import Dataset, load_dataset
 from vitbook.dino import ProjectionHead, StudentAndTeacher, crops, entropy
@@ -39,7 +38,6 @@ class Training:
         vit = ViTConfig(
             image_size=tuple(image_size), patch_size=given.patch_size, channels=channels, num_classes=0, dim=given.dim,
             depth=given.depth, num_heads=given.num_heads, mlp_dim=2 * given.dim, pool=given.pool,
-            positions="sincos_2d",
         )  # fmt: skip
         head = ProjectionHead(given.dim, given.prototypes)
         self.model = StudentAndTeacher(VisionTransformer(vit), head).to(device())
@@ -88,7 +86,7 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = given.learning_rate * rate
         with autocast():
-            student, teacher = model(*views)
+            student, teacher = (logits.float() for logits in model(*views))
         loss, p = model.loss(student, teacher), model.targets(teacher)
         self.optimizer.zero_grad()
         loss.backward()
@@ -134,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=1260, help="of training at most; the rate falls accordingly")
     parser.add_argument("--batch-size", type=int, default=128)
-    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--momentum", type=float, default=0.99, help="of the teacher, at first")
     parser.add_argument("--prototypes", type=int, default=512)
     parser.add_argument("--large", type=int, default=24, help="side of the large views in pixels")
@@ -173,7 +171,6 @@ def main(arguments: list[str] | None = None) -> None:
         "torch": version("torch"),
     }
     keep("dino", training.backbone.state_dict(), data, facts, given.assets)
-    remove(given.folder / "last.json")
     print(f"after  {after}")
 
 

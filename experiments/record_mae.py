@@ -10,6 +10,7 @@ encoder from it, and leaves the decoder.
 
 import argparse
 import json
+import time
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +28,7 @@ from vitbook.data import Dataset, Split, load_dataset
 from vitbook.engine import batches
 from vitbook.features import collect_features, neighbor_votes
 from vitbook.mae import MaskedAutoencoder, pretrain
-from vitbook.runtime import device
+from vitbook.runtime import device, has_bfloat16
 from vitbook.vit import VisionTransformer, ViTConfig
 
 ASSETS = Path(vitbook.__file__).parent / "assets"
@@ -78,8 +79,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--about", default="", help="what data, which machine: a sentence")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
-    parser.add_argument("--epochs", type=int, default=400)
-    parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--ratio", type=float, default=0.75, help="the share of patches that is hidden")
     parser.add_argument("--normalized", action="store_true", help="normalize the pixels of each target")
@@ -93,6 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.manual_seed(given.seed)
     model = autoencoder(data, given).to(device())
     before = read_off(model.backbone, data)
+    started = time.process_time()
     losses = pretrain(
         model,
         data.normalize(data.train.images).to(device()),
@@ -101,12 +103,15 @@ def main(arguments: list[str] | None = None) -> None:
         given.learning_rate,
         given.normalized,
         augment=lambda images: random_flip(random_crop(images, 4)),
+        bf16=has_bfloat16(device()),
     )
+    seconds = time.process_time() - started
     facts = {
         "about": given.about,
         "dataset": data.name,
         "settings": {name: value for name, value in vars(given).items() if not isinstance(value, Path)},
         "model": asdict(model.backbone.config),
+        "core_seconds": round(seconds),
         "losses": [round(loss, 4) for loss in losses],
         "before": before,
         "after": read_off(model.backbone, data),

@@ -12,6 +12,7 @@ from vitbook.attention_maps import (
     attention_distance,
     attention_entropy,
     gradient_weighted_attention,
+    linear_cka,
     logit_lens,
     only_patches,
     patch_filters,
@@ -145,6 +146,20 @@ def test_entropy_runs_from_one_token_alone_to_all_alike():
     assert_close(attention_entropy(torch.eye(TOKENS).expand(L, B, H, -1, -1)), torch.zeros(L, H))
     uniform = torch.full((L, B, H, TOKENS, TOKENS), 1 / TOKENS)
     assert_close(attention_entropy(uniform), torch.full((L, H), math.log(TOKENS)))
+
+
+def test_cka_is_the_cosine_of_the_two_tables_of_similarities():
+    x, y = torch.randn(30, 7, dtype=torch.float64) + 2, torch.randn(30, 5, dtype=torch.float64) - 1
+    centering = torch.eye(30, dtype=torch.float64) - 1 / 30
+    tables = [centering @ z @ z.T @ centering for z in (x, y)]  # of the scalar products of all pairs
+    assert linear_cka(x, y) == pytest.approx(torch.cosine_similarity(*(t.flatten() for t in tables), dim=0).item())
+
+
+def test_cka_is_blind_to_rotation_scale_and_shift_but_not_to_stretching():
+    x = torch.randn(50, 6, dtype=torch.float64)
+    rotation = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]
+    assert linear_cka(x, 3 * x @ rotation + 5) == pytest.approx(1)
+    assert linear_cka(x, x * torch.tensor([10.0, 1, 1, 1, 1, 1], dtype=torch.float64)) < 0.8
 
 
 def test_position_similarity_is_one_with_itself_and_blind_to_length():

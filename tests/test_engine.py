@@ -131,6 +131,7 @@ CHANGES = dict(
     warmup=0.5,
     weight_decay=0.0,
     betas=(0.8, 0.9),
+    layer_decay=0.5,
     clip_norm=0.1,
     label_smoothing=0.1,
     randaugment_ops=1,
@@ -164,6 +165,17 @@ def test_every_setting_of_the_recipe_changes_the_weights(monkeypatch):
     elsewhere = {"randaugment_magnitude", "full_patches", "accumulate", "compile", "patience", "checkpoint_steps"}
     elsewhere |= {"muon_learning_rate", "teacher_weight", "teacher_temperature"}
     assert set(CHANGES) | elsewhere == {field.name for field in fields(TrainConfig)}
+
+
+def test_layer_decay_is_a_share_of_the_rate_at_every_step():
+    """With AdamW's first step, which is as long as the rate, a layer moves by its share of what the head moves."""
+    config = replace(PLAIN, epochs=1, batch_size=48, warmup=0.0, weight_decay=0.0, layer_decay=0.1)
+    before, after = some_model(), trained(config, validation=False)
+    moved = {name: (after.get_parameter(name) - p).abs().median().item() for name, p in before.named_parameters()}
+    shares = {"head.bias": 1, "norm.weight": 1, "encoder.blocks.1.mlp.fc1.weight": 0.1}
+    shares |= {"encoder.blocks.0.mlp.fc1.weight": 0.01, "embedding.patch_embed.proj.weight": 0.001}
+    for name, share in shares.items():
+        assert moved[name] == pytest.approx(3e-3 * share, rel=0.02), name
 
 
 def test_the_last_steps_see_every_patch():
@@ -432,6 +444,10 @@ def test_a_model_that_does_not_fit_is_named():
         trained(PLAIN, nn.Flatten())
     with pytest.raises(ValueError, match="patch_dropout needs a model with patches, got SmallCNN"):
         trained(replace(PLAIN, patch_dropout=0.5), SmallCNN(channels=1, num_classes=10, width=2))
+    with pytest.raises(ValueError, match="layer-wise rates need encoder blocks, a SmallCNN has none"):
+        trained(replace(PLAIN, layer_decay=0.5), SmallCNN(channels=1, num_classes=10, width=2))
+    with pytest.raises(ValueError, match="layer_decay 0.5 needs optimizer adamw, got muon"):
+        trained(replace(PLAIN, layer_decay=0.5, optimizer="muon"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
 from torch.testing import assert_close
 
-from vitbook.features import collect_features, feature_colors, feature_map, neighbor_votes
+from vitbook.features import collect_features, feature_colors, feature_map, neighbor_votes, stored_features
 
 B, D, K = 2, 12, 5
 ROWS, COLUMNS = GRID = check.GRID  # (2, 3) patches of 4 pixels
@@ -95,3 +95,11 @@ def test_patches_that_do_not_differ_have_a_color():
 def test_what_would_be_silently_wrong_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(torch.ones(4, 3), torch.zeros(4).long())
+
+
+def test_stored_features_are_of_every_class_and_tell_them_apart():
+    (known, labels), (asked, right), names = stored_features()
+    assert (known.shape, asked.shape, len(names)) == ((5000, 128), (500, 128), 10)
+    assert labels.bincount().tolist() == [500] * 10 and right.bincount().tolist() == [50] * 10
+    votes = neighbor_votes(asked, known, labels, 10, k=5)
+    assert (votes.argmax(dim=1) == right).double().mean() > 0.3

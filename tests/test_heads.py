@@ -1,12 +1,13 @@
 """Heads: each equals its formula written as loops, or somebody else's implementation."""
 
 import math
+from itertools import permutations
 
 import properties as check
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import jaccard_score
+from sklearn.metrics import average_precision_score, jaccard_score
 from torch.testing import assert_close
 
 from vitbook.features import feature_map
@@ -14,7 +15,13 @@ from vitbook.heads import (
     HeatmapHead,
     HiddenLayerHead,
     SegmentationHead,
+    SetPredictionHead,
+    average_precision,
+    box_iou,
+    hits,
     intersection_over_union,
+    match,
+    set_prediction_loss,
     soft_argmax,
     target_heatmaps,
 )
@@ -91,6 +98,101 @@ def test_intersection_over_union_equals_scikit_learns():
     expected = jaccard_score(labels.flatten(), predicted.flatten(), labels=range(K), average=None)
     assert_close(intersection_over_union(predicted, labels, K), torch.from_numpy(expected))
     assert intersection_over_union(predicted, labels, K + 1)[K].isnan(), "nobody has that class"
+
+
+def guesses(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of K classes and "nothing", (B, N, K + 1), and boxes, (B, N, 4)."""
+    generator = torch.Generator().manual_seed(seed)
+    boxes = 0.1 + 0.8 * torch.rand(B, count, 4, generator=generator, dtype=torch.float64)
+    return torch.randn(B, count, K + 1, generator=generator, dtype=torch.float64), boxes
+
+
+def test_a_box_lies_on_its_patch_until_the_token_moves_it():
+    head = SetPredictionHead(D, K).double()
+    logits, boxes = head(features())
+    assert logits.shape == (B, ROWS * COLUMNS, K + 1) and logits.count_nonzero() == 0
+    for n in range(ROWS * COLUMNS):
+        row, column = divmod(n, COLUMNS)
+        place = [(column + 0.5) / COLUMNS, (row + 0.5) / ROWS, 0.25, 0.25]
+        assert_close(boxes[:, n], torch.tensor([place] * B, dtype=torch.float64))
+    x = features()
+    logits, boxes = check.shake(head)(x)
+    token = x[:, :, 1, 2]  # of the last patch
+    assert_close(logits[:, -1], token @ head.classes.weight.T + head.classes.bias)
+    start = torch.tensor([2.5 / 3, 1.5 / 2, 0.25, 0.25], dtype=torch.float64)
+    assert_close(boxes[:, -1].logit(), token @ head.boxes.weight.T + head.boxes.bias + start.logit())
+
+
+def test_the_match_is_the_cheapest_of_all_assignments():
+    logits, boxes = guesses(6)
+    labels, true = torch.tensor([3, 0, 3]), guesses(3, seed=1)[1][0]
+    p = logits[0].softmax(dim=-1)
+
+    def cost(chosen):
+        pairs = zip(chosen, labels, true, strict=True)
+        return sum(5 * (boxes[0, guess] - box).abs().sum() - p[guess, label] for guess, label, box in pairs)
+
+    chosen = match(p, boxes[0], labels, true).tolist()
+    assert chosen == list(min(permutations(range(6), 3), key=cost))
+
+
+def test_the_loss_of_a_set_equals_loops_and_does_not_know_its_order():
+    logits, boxes = guesses(6)
+    labels = [torch.tensor([3, 0, 3]), torch.empty(0, dtype=torch.long)]  # nothing in the second image
+    true = [guesses(3, seed=1)[1][0], torch.empty(0, 4, dtype=torch.float64)]
+    held, chosen = torch.full((B, 6), K), match(logits[0].softmax(dim=-1), boxes[0], labels[0], true[0])
+    distance = 0.0
+    for guess, label, box in zip(chosen, labels[0], true[0], strict=True):
+        held[0, guess] = label
+        distance += (boxes[0, guess] - box).abs().sum()
+    total = weight = 0.0
+    for image in range(B):
+        for guess in range(6):
+            share = 0.1 if held[image, guess] == K else 1.0
+            total -= share * logits[image, guess].log_softmax(dim=0)[held[image, guess]]
+            weight += share
+    expected = total / weight + 5 * distance / 3
+    assert_close(set_prediction_loss(logits, boxes, labels, true), expected)
+    turned = [torch.tensor([2, 0, 1]), torch.tensor([], dtype=torch.long)]
+    labels, true = ([part[order] for part, order in zip(parts, turned, strict=True)] for parts in (labels, true))
+    assert_close(set_prediction_loss(logits, boxes, labels, true), expected)
+
+
+def test_the_iou_of_boxes_equals_that_of_their_pixels():
+    some = torch.tensor([[5.0, 5, 6, 4], [9, 8, 2, 8]], dtype=torch.float64)
+    others = torch.tensor([[6.0, 6, 6, 4], [5, 5, 6, 4], [15, 15, 2, 2]], dtype=torch.float64)
+
+    def pixels(box):
+        grid = torch.zeros(20, 20, dtype=torch.long)
+        x, y, width, height = box.long().tolist()
+        grid[y - height // 2 : y + height // 2, x - width // 2 : x + width // 2] = 1
+        return grid
+
+    expected = [[jaccard_score(pixels(a).flatten(), pixels(b).flatten()) for b in others] for a in some]
+    assert_close(box_iou(some, others), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_a_guess_takes_a_free_object_and_the_second_guess_at_it_is_wrong():
+    iou = torch.tensor([[0.9, 0.0], [0.8, 0.6], [0.7, 0.0], [0.0, 0.4]])
+    scores = torch.tensor([0.3, 0.9, 0.5, 0.8])
+    # the best takes the first object, at 0.8; the fourth overlaps too little; the third and first come too late
+    assert hits(scores, iou).tolist() == [False, True, False, False]
+    assert hits(scores, iou, threshold=0.3).tolist() == [False, True, False, True]
+    assert hits(scores, torch.empty(4, 0)).tolist() == [False] * 4
+
+
+def test_average_precision_equals_scikit_learns():
+    scores, right = torch.rand(40, dtype=torch.float64), torch.rand(40) < 0.3
+    found = right.sum().item()
+    expected = average_precision_score(right, scores)
+    assert average_precision(scores, right, found) == pytest.approx(expected)
+    # half of the objects were never found: recall ends at one half
+    assert average_precision(scores, right, 2 * found) == pytest.approx(expected / 2)
+
+
+def test_average_precision_by_hand():
+    right = torch.tensor([True, False, True, False])  # precision 1 and 2/3, and a third object is missed
+    assert average_precision(torch.tensor([0.9, 0.8, 0.7, 0.1]), right, 3) == pytest.approx((1 + 2 / 3) / 3)
 
 
 def test_a_hidden_layer_equals_its_formula_and_starts_at_log_k():

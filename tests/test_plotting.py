@@ -66,6 +66,15 @@ def test_an_image_is_shown_pixel_by_pixel(image):
         assert (bytes_ax.images[0].get_clim(), floats_ax.images[0].get_clim()) == ((0, 255), (0, 1))
 
 
+def test_a_map_over_a_photograph_covers_it_patch_for_patch():
+    ax = plotting.show_over(IMAGE, MATRIX)
+    drawn(ax)
+    below, above = ax.images
+    assert list(below.get_extent()) == list(above.get_extent()) == [-0.5, 11.5, 7.5, -0.5]
+    assert torch.equal(torch.tensor(above.get_array()), MATRIX)
+    assert (above.get_alpha() > 0).all() and (above.get_alpha() < 1).all()
+
+
 def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named():
     ax = plotting.show_patch_grid(IMAGE, 4, highlight=4)
     drawn(ax)
@@ -118,6 +127,10 @@ TABLE = {  # every argument, and another value of it
     plotting.show_maps: (
         dict(maps=[MATRIX] * 3),
         dict(maps=[MATRIX] * 2, titles=["a"], columns=2, limits=(-1.0, 2.0), colors="gray", scale="b"),
+    ),
+    plotting.show_over: (
+        dict(image=IMAGE, values=MATRIX),
+        dict(image=255 - IMAGE, values=1 - MATRIX, title="a", limits=(-1.0, 2.0), colors="gray"),
     ),
     plotting.show_patch_grid: (dict(image=IMAGE, patch_size=4), dict(image=255 - IMAGE, patch_size=2, highlight=3)),
     plotting.show_curves: (

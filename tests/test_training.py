@@ -175,6 +175,16 @@ def test_an_evaluation_says_what_was_taken_for_what():
     assert evaluation.loss == pytest.approx(F.cross_entropy(logits, evaluation.labels).item())
 
 
+def test_calibration_is_the_gap_between_what_is_said_and_what_is_right():
+    """Of ten answers at 0.9, six are right; of five at 0.5, five: 10/15 · 0.3 + 5/15 · 0.5."""
+    said = torch.tensor([0.9] * 10 + [0.5] * 5)
+    logits = torch.stack([said, (1 - said) / 2, (1 - said) / 2], dim=1).log()
+    labels = torch.tensor([0] * 6 + [1] * 4 + [0] * 5)
+    assert Evaluation(logits, labels).calibration_error == pytest.approx(0.2 + 0.5 / 3, abs=1e-6)
+    sure = Evaluation(torch.tensor([[99.0, 0.0], [0.0, 99.0]]), torch.tensor([0, 1]))
+    assert sure.calibration_error == pytest.approx(0, abs=1e-6)
+
+
 def test_evaluation_keeps_no_graph_and_changes_nothing():
     model = check.classifier()
     before = copy.deepcopy(model.state_dict())

@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BRANCH = "main"
 CELL_TIMEOUT = 300  # seconds; a chapter has to run through in 90
 
-README_FIGURE = ("13_attention_maps", "fig-maps-grid")  # a chapter and the name of a figure in it
+README_FIGURE = ("13_attention_maps", "fig-maps-first")  # a chapter and the name of a figure in it
 README_MAP = re.compile(r"(?<=<!-- written by tools/notebooks.py -->\n).*?(?=<!-- end -->)", re.S)
 
 GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub show them

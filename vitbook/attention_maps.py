@@ -207,6 +207,16 @@ def attention_entropy(weights: Weights) -> Float[Tensor, "L h"]:
     return _mean_per_head(torch.special.entr(weights).sum(dim=-1))
 
 
+def linear_cka(x: Float[Tensor, "N D1"], y: Float[Tensor, "N D2"]) -> float:
+    """How similar two layers' vectors of the same N things are, 0 to 1, whatever their directions and scale are called.
+
+    ‖XᵀY‖² / (‖XᵀX‖ ‖YᵀY‖), columns centered, Frobenius norms (linear centered kernel alignment, Kornblith et al. 2019).
+    1 where one is a rotation and a scaling of the other. Unrelated vectors have about 0 only where N is far above D.
+    """
+    x, y = x - x.mean(dim=0), y - y.mean(dim=0)
+    return ((x.T @ y).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())).item()
+
+
 def position_similarity(
     pos_embed: Float[Tensor, "1 T D"], grid: Grid, num_prefix_tokens: int = 1
 ) -> Float[Tensor, "N rows columns"]:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
-from PIL import Image
+from jaxtyping import Bool, Float, Int64, UInt8
+from PIL import Image, ImageDraw
 from sklearn.datasets import load_digits, load_sample_image
 from sklearn.model_selection import train_test_split
 from torch import Tensor
@@ -28,6 +28,7 @@ Images = Float[Tensor, "N C H W"]  # normalized
 PerChannel = Float[Tensor, " C"]
 
 PHOTOGRAPHS = ("china", "flower", "portrait")
+TEST_SHARE = 0.2  # of a folder's images, for testing
 MAX_SIDE = 8192  # pixels; of larger images no training set fits into memory
 
 
@@ -147,20 +148,28 @@ def normalize(images: Levels, mean: PerChannel, std: PerChannel) -> Images:
 def split_at_random(split: Split, fraction: float, seed: int, class_names: Sequence[str]) -> tuple[Split, Split]:
     """The images in two parts, the second with that share of every class, and at least one image of it.
 
-    Which ones depends on `seed` alone; both parts keep the order. Raises ValueError unless 0 < fraction < 1 and every
-    class has at least two images.
+    Which ones depends on `seed` alone; both parts keep the order. Raises ValueError as `drawn_apart` does.
+    """
+    apart = drawn_apart(split.labels, fraction, seed, class_names)
+    return split.select(~apart), split.select(apart)
+
+
+def drawn_apart(labels: Int64[Tensor, " N"], fraction: float, seed: int, class_names: Sequence[str]) -> np.ndarray:
+    """Which images `split_at_random` puts into the second part, bool (N,).
+
+    Raises ValueError unless 0 < fraction < 1 and every class has at least two images.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
     random = np.random.RandomState(seed)  # numpy promises that its numbers never change
-    labels = split.labels.cpu().numpy()
+    labels = labels.cpu().numpy()
     apart = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = random.permutation(np.flatnonzero(labels == label))
         if len(members) < 2:
             raise ValueError(f"class {class_names[label]!r} has one image left, which cannot be in two parts")
         apart[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
-    return split.select(~apart), split.select(apart)
+    return apart
 
 
 def load_dataset(
@@ -223,7 +232,7 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), names)
 
 
-def load_folder(folder: Path, image_size: int = 64, test_fraction: float = 0.2, seed: int = 0) -> Dataset:
+def load_folder(folder: Path, image_size: int = 64, test_fraction: float = TEST_SHARE, seed: int = 0) -> Dataset:
     """Your own images, of any size and kind: a sub-folder for each class, named after it, with its images in it.
 
     The middle square of each image is scaled to image_size pixels. A share of every class, chosen by `seed`, is for
@@ -235,7 +244,7 @@ def load_folder(folder: Path, image_size: int = 64, test_fraction: float = 0.2, 
     check_sizes(image_size=image_size)
     if image_size > MAX_SIDE:
         raise ValueError(f"image_size must be at most {MAX_SIDE:,}, got {image_size}")
-    classes = _classes_in(folder)
+    classes = classes_in(folder)
     labels = [label for label, files in enumerate(classes.values()) for _ in files]
     images = torch.empty(len(labels), 3, image_size, image_size, dtype=torch.uint8)
     for i, file in enumerate(file for files in classes.values() for file in files):
@@ -249,17 +258,10 @@ _LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what 
 _OF_A_RUN = re.compile(r"(run|last|best)\.json|.*\.safetensors|events\.out\.tfevents\..*")
 
 
-def _classes_in(folder: Path) -> dict[str, list[Path]]:
+def classes_in(folder: Path) -> dict[str, list[Path]]:
     """The image files of each class, by its name, both in order. Raises ValueError as `load_folder` does."""
-    classes = {}
-    for place in sorted(folder.iterdir(), key=lambda path: path.name):
-        if place.is_dir() and not place.name.startswith("."):
-            files = sorted(_image_files(place), key=Path.as_posix)  # the same order on every system
-            if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
-                classes[place.name] = files
-    parts = [name for name in classes if name.casefold() in _PARTS]
-    nested = [name for name in parts if not any(map(_looks_like_image, (folder / name).iterdir())) and classes[name]]
-    if len(parts) > 1 or nested:
+    classes = _sub_folders(folder)
+    if parts := parts_in(folder):
         raise ValueError(f"{folder} must have a sub-folder for each class, has one for each part, {parts}: name one")
     if len(classes) < 2:
         raise ValueError(f"{folder} must have a sub-folder for each of two or more classes, has {len(classes)}")
@@ -267,6 +269,25 @@ def _classes_in(folder: Path) -> dict[str, list[Path]]:
         if len(files) < 2:
             raise ValueError(f"{folder / name} must have at least two images, has {len(files)}")
     return classes
+
+
+def parts_in(folder: Path) -> list[str]:
+    """The sub-folders that are parts of a data set, such as train and test, and no classes; usually there are none."""
+    classes = _sub_folders(folder)
+    parts = [name for name in classes if name.casefold() in _PARTS]
+    nested = [name for name in parts if not any(map(_looks_like_image, (folder / name).iterdir())) and classes[name]]
+    return parts if len(parts) > 1 or nested else []
+
+
+def _sub_folders(folder: Path) -> dict[str, list[Path]]:
+    """The image files in each sub-folder, by its name, both in order."""
+    found = {}
+    for place in sorted(folder.iterdir(), key=lambda path: path.name):
+        if place.is_dir() and not place.name.startswith("."):
+            files = sorted(_image_files(place), key=Path.as_posix)  # the same order on every system
+            if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
+                found[place.name] = files
+    return found
 
 
 def _image_files(folder: Path) -> Iterator[Path]:
@@ -319,6 +340,27 @@ def album(size: int = 32) -> Split:
         images.append(to_tensor(image.resize((size, size), Image.Resampling.BOX)))
         labels.append(CIFAR10_CLASSES.index(entry["label"]))
     return Split(torch.stack(images), torch.tensor(labels))
+
+
+def album_masks(size: int = 128) -> tuple[Int64[Tensor, " n"], Bool[Tensor, "n size size"]]:
+    """Which pixels show the subject, for twelve of the album's photographs, from outlines drawn by hand.
+
+    The photographs' places in the album, (n,), ascending, and their masks: True where the subject covers at least half
+    of a pixel of `album(size)`. Raises ValueError unless 1 ≤ size ≤ 128.
+    """
+    if not 1 <= size <= 128:
+        raise ValueError(f"size must lie in 1 … 128, got {size}")
+    outlines = json.loads(_asset("album_masks.json"))
+    places, masks, scale = [], [], 8  # drawn at 8 times the size, then each pixel's share is counted
+    for place, entry in enumerate(album_credits()):
+        if entry["file"] in outlines:
+            canvas = Image.new("L", (128 * scale, 128 * scale))
+            for outline in outlines[entry["file"]]:
+                ImageDraw.Draw(canvas).polygon([(scale * x, scale * y) for x, y in outline], fill=255)
+            places.append(place)
+            share = np.array(canvas.resize((size, size), Image.Resampling.BOX))  # 0 to 255
+            masks.append(torch.from_numpy(share) >= 128)
+    return torch.tensor(places), torch.stack(masks)
 
 
 def album_credits() -> list[dict]:

@@ -86,9 +86,8 @@ class ViewEncoder(nn.Module):
         prefix = [token.to(patches.dtype).expand(len(images), -1, -1) for token in embedding.prefix_tokens]
         grid = grid_size(images.shape[2:], embedding.patch_embed.patch_size)
         positions = resize_positions(embedding.positions(), embedding.grid, grid, len(prefix))
-        z = backbone.encoder(torch.cat([*prefix, patches], dim=1) + positions.to(patches.dtype))
-        z = z[:, 0] if backbone.config.pool == "class" else backbone.norm(z)[:, len(prefix) :].mean(dim=1)
-        return backbone.norm(z) if backbone.config.pool == "class" else z
+        z = backbone.norm(backbone.encoder(torch.cat([*prefix, patches], dim=1) + positions.to(patches.dtype)))
+        return z[:, 0] if backbone.config.pool == "class" else z[:, len(prefix) :].mean(dim=1)
 
     def forward(self, images: Images) -> Float[Tensor, "batch prototypes"]:
         return self.head(self.features(images))
@@ -121,7 +120,7 @@ class StudentAndTeacher(nn.Module):
         student = torch.cat([self.student(views) for views in sizes]).unflatten(0, (-1, len(large[0])))
         with torch.no_grad():
             teacher = self.teacher(sizes[0]).unflatten(0, (-1, len(large[0])))
-        return student.float(), teacher.float()
+        return student, teacher
 
     def targets(self, teacher: Answers) -> Answers:
         """The teacher's probabilities."""
@@ -133,25 +132,64 @@ class StudentAndTeacher(nn.Module):
 
     @torch.no_grad()
     def follow(self, teacher: Answers, momentum: float, center_momentum: float = 0.9) -> None:
-        """Move the teacher towards the student, and the center towards the mean of these answers."""
+        """Move the teacher toward the student, and the center toward the mean of these answers."""
         for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
             slow.lerp_(fast, 1 - momentum)
         self.center.lerp_(teacher.mean(dim=(0, 1)), 1 - center_momentum)
 
 
+# The short way
+
+
+def epps_pulley(x: Float[Tensor, "batch slices"], reach: float = 3.0, knots: int = 17) -> Float[Tensor, " slices"]:
+    """B ∫ |φ(t) − e^(−t²/2)|² e^(−t²/2) dt, with φ(t) the mean of e^(itx): how far B numbers are from standard normal.
+
+    Epps and Pulley 1983, as in Balestriero and LeCun 2025 ("LeJEPA"), section 4: x is not standardized first. Numbers
+    drawn from a normal distribution have about √(2π) − √(2π/3) ≈ 1.06, however many they are; B equal ones, 0.41 B or
+    more. The integral is a sum over `knots` from 0 to reach, doubled, as in the authors' code.
+    """
+    t = torch.linspace(0, reach, knots).to(x)
+    normal = (-t.square() / 2).exp()  # the same function is φ of a normal distribution, and the weight
+    angles = x.unsqueeze(-1) * t
+    distance = (angles.cos().mean(dim=0) - normal).square() + angles.sin().mean(dim=0).square()
+    return 2 * len(x) * torch.trapezoid(distance * normal, t)
+
+
+def sigreg(z: Float[Tensor, "batch dim"], slices: int = 256) -> Float[Tensor, ""]:
+    """The mean of `epps_pulley` over random directions: least where z is spread as an isotropic normal distribution.
+
+    "Sketched isotropic Gaussian regularization", Balestriero and LeCun 2025, section 4.
+    """
+    directions = F.normalize(torch.randn(z.shape[1], slices).to(z), dim=0)
+    return epps_pulley(z @ directions).mean()
+
+
+def lejepa_loss(z: Float[Tensor, "views batch dim"], weight: float = 0.02, slices: int = 256) -> Float[Tensor, ""]:
+    """(1 − λ) · the mean squared distance of views from their image's mean + λ · `sigreg`, the mean over views.
+
+    Balestriero and LeCun 2025, section 5. weight: λ, the one setting there is. Differs: the paper's mean is that of
+    the large views; this is the authors' minimal example.
+    """
+    agreement = (z - z.mean(dim=0)).square().mean()
+    return (1 - weight) * agreement + weight * torch.stack([sigreg(view, slices) for view in z]).mean()
+
+
 # Views
 
 
-def random_part(images: Images, size: int, area: tuple[float, float]) -> Float[Tensor, "batch channels size size"]:
-    """A random part of each image, scaled to size × size pixels; half of the parts are mirrored.
+def random_part(
+    images: Images, size: int, area: tuple[float, float], mirrored: float = 0.5
+) -> Float[Tensor, "batch channels size size"]:
+    """A random part of each image, scaled to size × size pixels.
 
-    area: the least and the greatest share of the image; the part is 3/4 to 4/3 times as wide as high.
+    area: the least and the greatest share of the image; the part is 3/4 to 4/3 times as wide as high. mirrored: the
+    share of parts that are, left to right.
     """
     share, ratio, right, down, mirror = torch.rand(5, len(images))
     share, ratio = area[0] + (area[1] - area[0]) * share, (4 / 3) ** (2 * ratio - 1)
     width, height = ((share * r).sqrt().clamp(max=1) for r in (ratio, 1 / ratio))
     zero = torch.zeros_like(width)
-    x = torch.stack([width * torch.where(mirror < 0.5, -1, 1), zero, (1 - width) * (2 * right - 1)], dim=-1)
+    x = torch.stack([width * torch.where(mirror < mirrored, -1, 1), zero, (1 - width) * (2 * right - 1)], dim=-1)
     y = torch.stack([zero, height, (1 - height) * (2 * down - 1)], dim=-1)
     matrices = torch.stack([x, y], dim=1).to(images)
     grid = F.affine_grid(matrices, [*images.shape[:2], size, size], align_corners=False)
@@ -172,18 +210,17 @@ def crops(
     large: int,
     small: int,
     num_small: int = 4,
-    split: float = 0.35,
+    areas: tuple[tuple[float, float], tuple[float, float]] = ((0.35, 1.0), (0.1, 0.35)),
+    mirrored: float = 0.5,
     change: Callable[[Images], Images] = random_colors,
 ) -> tuple[list[Images], list[Images]]:
-    """Two large views of each image, and some small ones ("multi-crop"). Caron et al. 2020; 2021, section 3.1.
+    """Two large views of each image, and some small ones: "multi-crop", Caron et al. 2020.
 
-    large, small: sides in pixels; split: the share of the image that a large view has at least and a small one at most;
-    a small one has at least 0.1. change: what else happens to each view.
+    large, small: sides in pixels; areas and mirrored: as in `random_part`, areas of the large and of the small ones;
+    change: what else happens to each view.
     """
-    return (
-        [change(random_part(images, large, (split, 1.0))) for _ in range(2)],
-        [change(random_part(images, small, (0.1, split))) for _ in range(num_small)],
-    )
+    kinds = zip((large, small), areas, (2, num_small), strict=True)
+    return tuple([change(random_part(images, size, area, mirrored)) for _ in range(n)] for size, area, n in kinds)
 
 
 def pretrain(
@@ -194,6 +231,7 @@ def pretrain(
     batch_size: int = 128,
     learning_rate: float = 1e-3,
     momentum: float = 0.99,
+    center_momentum: float = 0.9,
 ) -> list[dict[str, float]]:
     """Train on images without labels. Returns of every step the loss, the mean entropy of the teacher's answers, and
     the entropy of their mean over the batch, all in nats.
@@ -219,5 +257,5 @@ def pretrain(
             loss.backward()
             nn.utils.clip_grad_norm_(model.student.parameters(), 3.0)
             optimizer.step()
-            model.follow(teacher, momentum)
+            model.follow(teacher, momentum, center_momentum)
     return records

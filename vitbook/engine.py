@@ -40,6 +40,7 @@ from vitbook.checkpoint import (
 )
 from vitbook.data import Dataset, Split, normalize
 from vitbook.distillation import soft_distillation_loss
+from vitbook.finetuning import layer_groups, train_mode
 from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
@@ -75,6 +76,7 @@ class TrainConfig:
     warmup: float = 0.1  # share of the steps in which the learning rate rises; then it falls to 0 along a cosine
     weight_decay: float = 0.1  # of matrices alone
     betas: tuple[float, float] = (0.9, 0.999)  # AdamW's
+    layer_decay: float = 1.0  # learning rate of a layer as a share of the next one's; 1 for the same everywhere
     clip_norm: float = 1.0  # longer gradients are shortened to this; 0 leaves them as they are
     label_smoothing: float = 0.1  # share of the target spread evenly over all classes
     teacher_weight: float = 0.9  # share of the loss that listens to the teacher, where there is one; the rest to labels
@@ -191,6 +193,27 @@ def fit(
     return training.history
 
 
+def check_fit(model: nn.Module, data: Dataset, config: TrainConfig) -> None:
+    """Raise ValueError where `fit` would, because model, data and config do not fit together."""
+    processes = idist.get_world_size()
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
+    if config.batch_size > len(data.train):
+        limit = f"at most {len(data.train)}, the training images"
+        raise ValueError(f"batch_size must be {limit}, got {config.batch_size}")
+    if config.batch_size % (processes * config.accumulate):
+        parts = f"{processes} processes × accumulate {config.accumulate}"
+        raise ValueError(f"batch_size must be divisible by {parts}, got {config.batch_size}")
+    if config.patience and data.validation is None:
+        raise ValueError(f"patience {config.patience} needs validation images, got none")
+    if config.layer_decay != 1 and config.optimizer != "adamw":
+        raise ValueError(f"layer_decay {config.layer_decay} needs optimizer adamw, got {config.optimizer}")
+    if config.layer_decay != 1:
+        layer_groups(model, config.weight_decay, config.layer_decay)
+    if config.patch_dropout and not any(hasattr(module, "patch_dropout") for module in model.modules()):
+        raise ValueError(f"patch_dropout needs a model with patches, got {type(model).__name__}")
+
+
 class Training:
     """A training run's state, and what each event does to it."""
 
@@ -209,7 +232,7 @@ class Training:
         self.embeddings = [module for module in model.modules() if hasattr(module, "patch_dropout")]
         self.epoch_steps = len(data.train) // config.batch_size
         self.total_steps = config.epochs * self.epoch_steps
-        self._check()
+        check_fit(model, data, config)
 
         self.device = next(model.parameters()).device
         self.images, self.labels = data.train.images.to(self.device), data.train.labels.to(self.device)
@@ -219,6 +242,8 @@ class Training:
         self.teacher = teacher
         hidden = hidden_matrices(model) if config.optimizer == "muon" else {}
         muons, groups = set(hidden.values()), parameter_groups(model, config.weight_decay)
+        if config.layer_decay != 1:
+            groups = layer_groups(model, config.weight_decay, config.layer_decay)
         for group in groups:
             group["params"] = [parameter for parameter in group["params"] if parameter not in muons]
         fused = self.device.type in ("cpu", "cuda")
@@ -262,27 +287,11 @@ class Training:
             "teacher": None if teacher is None else _digest(*teacher.state_dict().values()),
         }
 
-    def _check(self) -> None:
-        """Raise ValueError unless model, data and config fit together."""
-        model, config, shares = self.model, self.config, self.processes * self.config.accumulate
-        if not any(parameter.requires_grad for parameter in model.parameters()):
-            raise ValueError(f"model must have weights to train, this {type(model).__name__} has none")
-        if not self.epoch_steps:
-            limit = f"at most {len(self.data.train)}, the training images"
-            raise ValueError(f"batch_size must be {limit}, got {config.batch_size}")
-        if config.batch_size % shares:
-            parts = f"{self.processes} processes × accumulate {config.accumulate}"
-            raise ValueError(f"batch_size must be divisible by {parts}, got {config.batch_size}")
-        if config.patience and self.data.validation is None:
-            raise ValueError(f"patience {config.patience} needs validation images, got none")
-        if config.patch_dropout and not self.embeddings:
-            raise ValueError(f"patch_dropout needs a model with patches, got {type(model).__name__}")
-
     # One step
 
     def shuffle(self, engine: Engine) -> None:
         """Put the images in this epoch's order."""
-        self.model.train()
+        train_mode(self.model)
         generator = torch.Generator().manual_seed(_one_seed(self.config.seed, ORDER, engine.state.epoch))
         self.order = torch.randperm(len(self.labels), generator=generator).to(self.device)
         self.clock = time.perf_counter()
@@ -292,7 +301,7 @@ class Training:
         warmup = int(self.config.warmup * self.total_steps)
         share = warmup_cosine(self.step, self.total_steps, warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.learning_rate * share
+            group["lr"] = self.config.learning_rate * share * group.get("share", 1.0)
         for group in self.muon.param_groups if self.muon else ():
             group["lr"] = self.config.muon_learning_rate * share
 

@@ -4,9 +4,13 @@ A backbone is a `VisionTransformer` under any head: `tokens` gives (B, T, D), `f
 patch tokens arranged as in the image: (B, D, H', W') with H' = H/P rows and W' = W/P columns.
 """
 
+import json
+from importlib import resources
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from vitbook.training import Batches, evaluate
@@ -34,6 +38,25 @@ def collect_features(backbone: VisionTransformer, batches: Batches) -> tuple[Flo
     """Features and labels of every image, on the CPU, without dropout and without gradients."""
     collected = evaluate(Features(backbone), batches)
     return collected.scores, collected.labels
+
+
+Known = tuple[Float[Tensor, "N D"], Int64[Tensor, " N"]]
+Asked = tuple[Float[Tensor, "M D"], Int64[Tensor, " M"]]
+
+
+def stored_features() -> tuple[Known, Asked, tuple[str, ...]]:
+    """Features of photographs to learn from, (5000, 128), and to test on, (500, 128), with labels; names of classes.
+
+    Of `vitbook:cifar10` for ten classes that it was not trained on, 500 and 50 photographs of each. They are from
+    Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `experiments/record_transfer.py` made them; each number was
+    rounded to 8 bits.
+    """
+    content = resources.files("vitbook").joinpath("assets/features/tiny_imagenet.safetensors").read_bytes()
+    stored = load(content)
+    about = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    train, test = (stored[part].float() * stored["scale"] for part in ("train", "test"))
+    names = tuple(json.loads(about["classes"]))
+    return (train, stored["train_labels"].long()), (test, stored["test_labels"].long()), names
 
 
 def neighbor_votes(

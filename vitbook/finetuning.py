@@ -132,7 +132,7 @@ def prepare(model: nn.Module, tune: str, rank: int = 8) -> None:
 
 
 def train_mode(model: nn.Module) -> None:
-    """Training mode, but for each frozen BatchNorm, which would use, and learn, the mean and deviation of batches."""
+    """Training mode, except for a frozen BatchNorm, which would go on with the mean and deviation of each batch."""
     model.train()
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.weight.requires_grad:

@@ -127,13 +127,14 @@ def pretrain(
     learning_rate: float = 2e-3,
     normalized: bool = False,
     augment: Callable[[Images], Images] = lambda images: images,
+    bf16: bool = False,
 ) -> list[float]:
     """Train on images without labels, and return the mean loss of every epoch.
 
     He et al. 2022, appendix A.1: AdamW with β = (0.9, 0.95) and weight decay 0.05, a cosine after a warm-up.
 
     images: as the backbone expects them; normalized: whether the targets are, patch by patch; augment: changes the
-    images of each batch.
+    images of each batch; bf16: whether products are computed in bfloat16.
     """
     optimizer = torch.optim.AdamW(parameter_groups(model, 0.05), lr=learning_rate, betas=(0.9, 0.95))
     steps = epochs * math.ceil(len(images) / batch_size)
@@ -144,8 +145,10 @@ def pretrain(
         total = 0.0
         for chosen in torch.randperm(len(images)).split(batch_size):
             batch = augment(images[chosen])
-            predicted, hidden = model(batch)
-            loss = masked_loss(predicted, patch_targets(batch, model.backbone.config.patch_size, normalized), hidden)
+            with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16):
+                predicted, hidden = model(batch)
+            targets = patch_targets(batch, model.backbone.config.patch_size, normalized)
+            loss = masked_loss(predicted.float(), targets, hidden)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -25,6 +25,7 @@ from vitbook._support.names import unknown
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
 from vitbook.contrastive import ScaleAndBias, cosines, name_probabilities, sigmoid_loss, softmax_loss
+from vitbook.dino import agreement_loss, epps_pulley, sigreg, teacher_probabilities
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
@@ -476,7 +477,7 @@ def rollout_normalised_over_the_queries(weights):
     return rolled
 
 
-@_wrong("13_attention_maps#sixteen-pictures", prop.every_picture_has_its_own_map, of=patch_map)
+@_wrong("13_attention_maps#a-map-for-each-photograph", prop.every_picture_has_its_own_map, of=patch_map)
 def one_map_for_every_picture(weights, grid):
     """In a row of images, all attention maps are the same.
     Your figure takes the map of the batch's first image for all of them."""
@@ -554,6 +555,38 @@ def loss_of_all_patches(predicted, targets, hidden):
     """The loss is lower, and what is painted is worse: a part of the model copies what it was shown.
     Your mean runs over all patches. Only the hidden ones have to be guessed."""
     return (predicted - targets).square().mean()
+
+
+# Agreement without labels
+
+
+@_wrong("23_dino#no-centering-one-answer-for-all", prop.a_common_answer_is_taken_away, of=teacher_probabilities)
+def answers_not_centered(logits, center, temperature=0.04):
+    """The loss falls to almost 0, and all images get one and the same answer.
+    Nothing is subtracted from your teacher's logits, and the prototype that leads wins. Subtract their running mean."""
+    return (logits / temperature).softmax(dim=-1)
+
+
+@_wrong("23_dino#no-sharpening-no-answer-at-all", prop.a_teacher_is_as_sure_as_told, of=teacher_probabilities)
+def answers_not_sharpened(logits, center, temperature=0.04):
+    """The loss stops at ln K: every image gets a little of every answer.
+    You do not divide your teacher's logits by its temperature. It has to be lower than the student's."""
+    return (logits - center).softmax(dim=-1)
+
+
+@_wrong("23_dino#pairs-of-views", prop.a_view_is_not_its_own_teacher, of=agreement_loss)
+def views_compared_with_themselves(student, teacher, temperature=0.1):
+    """The loss is lower than it should be, and the features get better more slowly.
+    Your pairs include a view with itself, which is agreement for nothing. Leave them out."""
+    log_p = (student / temperature).log_softmax(dim=-1)
+    return -torch.einsum("gbk,vbk->gvb", teacher, log_p).mean()
+
+
+@_wrong("23_dino#the-short-way", prop.a_round_cloud_is_left_alone, of=sigreg)
+def directions_of_any_length(z, slices=256):
+    """The vectors shrink to a cloud whose radius is about 1, however many entries they have.
+    You project on directions that are not of length 1. Normalize them."""
+    return epps_pulley(z @ torch.randn(z.shape[1], slices).to(z)).mean()
 
 
 # Any number of tokens

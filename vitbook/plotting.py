@@ -232,6 +232,21 @@ def show_beside(
     return axes
 
 
+def show_over(image: Image, values: Map, ax: Axes | None = None, *, title: str = "", **style) -> Axes:
+    """A map over the photograph that it belongs to: the photograph, of any size, in gray under the patches' colors.
+
+    style: limits and colors, as in `show_matrix`. The map is the second image of the Axes, for a color bar.
+    """
+    gray = image.detach().float().cpu().mean(dim=0, keepdim=True) / (1 if image.is_floating_point() else 255)
+    ax = show_picture(0.25 + 0.75 * gray, ax, title=title)  # nowhere black, or the colors would not be seen
+    height, width = gray.shape[1:]
+    values = _paint(values, ax, **style)
+    colors = ax.images[1]
+    opaque = 0.25 + 0.5 * colors.norm(values.numpy()).clip(0, 1)  # the lower, the more of the photograph is seen
+    colors.set(alpha=opaque, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
+    return ax
+
+
 def show_patch_grid(image: Image, patch_size: int, ax: Axes | None = None, *, highlight: int | None = None) -> Axes:
     """An image with the lines along which it is cut into patches; one patch, by its number, is framed.
 

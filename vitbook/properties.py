@@ -543,6 +543,45 @@ def only_hidden_patches_count(masked_loss: Callable) -> None:
     _close(masked_loss(predicted, targets, hidden), torch.stack(errors).mean())
 
 
+# Agreement without labels
+
+
+def a_common_answer_is_taken_away(teacher_probabilities: Callable) -> None:
+    """Implementations are functions (logits, center, temperature): what all images share, the center, counts nothing.
+
+    Adding the same to every logit vector and to the center changes nothing; each answer is a distribution.
+    """
+    logits, center, common = torch.randn(2, B, S) / 10, torch.randn(S) / 10, torch.randn(S)
+    p = teacher_probabilities(logits, center, 0.1)
+    _close(p.sum(dim=-1), torch.ones(2, B))
+    _close(teacher_probabilities(logits + common, center + common, 0.1), p)
+
+
+def a_teacher_is_as_sure_as_told(teacher_probabilities: Callable) -> None:
+    """Implementations are functions (logits, center, temperature): log p of two answers differ as logits over τ do."""
+    logits, center = torch.randn(2, B, S) / 10, torch.randn(S) / 10
+    for temperature in (0.1, 0.5):
+        log_p = teacher_probabilities(logits, center, temperature).log()
+        _close((log_p - log_p[..., :1]) * temperature, logits - center - (logits - center)[..., :1])
+
+
+def a_view_is_not_its_own_teacher(agreement_loss: Callable) -> None:
+    """Implementations are functions (student, teacher, temperature): the mean over pairs of different views."""
+    student, teacher = torch.randn(4, B, S), torch.randn(2, B, S).softmax(dim=-1)
+    log_p = (student / 0.5).log_softmax(dim=-1)
+    pairs = [(g, v) for g in range(2) for v in range(4) if g != v]
+    expected = torch.stack([-(teacher[g] * log_p[v]).sum(dim=-1).mean() for g, v in pairs]).mean()
+    _close(agreement_loss(student, teacher, 0.5), expected)
+
+
+def a_round_cloud_is_left_alone(sigreg: Callable) -> None:
+    """Implementations are functions (z, slices): normal vectors have about 1.06, and any other size has more."""
+    z = torch.randn(200, D)
+    own = sigreg(z, 200)
+    assert 0.5 < own < 1.8
+    assert all(sigreg(size * z, 200) > own for size in (0.3, 3))
+
+
 # Any number of tokens
 
 

@@ -16,11 +16,13 @@ from vitbook._support.files import alone_in, read_whole, refuse_pipes, write_who
 from vitbook._support.images import read_image
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
+from vitbook._support.validation import check_choice
 from vitbook.checkpoint import load_checkpoint
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.data import Dataset, Images, load_dataset
 from vitbook.downloads.datasets import SOURCES
-from vitbook.engine import TrainConfig, batches, fingerprint, fit
+from vitbook.engine import TrainConfig, batches, check_fit, fingerprint, fit
+from vitbook.finetuning import TUNINGS, prepare
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.pretrained.preprocessing import STYLES
 from vitbook.runtime import device
@@ -42,6 +44,10 @@ class Run:
     # weights to begin with: a file, or a name, as timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k; they bring their
     # shape, the head starts from scratch, and positions and colors are made to fit the data
     init: str | None = None
+    # what of those weights is trained: the head alone (probe), LoRA beside the attention's maps too (lora), or all of
+    # them, with rates that fall from the head down (layers) or the same rate (all)
+    tune: str = "all"
+    lora_rank: int = 8  # r of LoRA's matrices
     # weights to learn from, of the same classes and image size: the folder of a run, or a file or name as for init
     teacher: str | None = None
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
@@ -53,17 +59,35 @@ class Run:
     vit: ViTConfig = CONFIGS["vit_digits"]
     cnn: tuple[int, ...] = ()  # widths of a `WhiteningCNN`'s blocks, which is then trained in place of the ViT
 
+    def __post_init__(self):
+        check_choice("tune", self.tune, TUNINGS)
+        if self.tune != "all" and self.init is None:
+            raise ValueError(f"tune {self.tune} needs weights to begin with: name init, as vitbook:cifar10")
+
     @property
     def place(self) -> Path:
         """The folder of what comes of it."""
         return self.folder or Path("runs") / self.model
 
 
-def run_of(model: str | None = None, config: Path | None = None, init: str | None = None) -> Run:
+# How each way of tuning trains unless told otherwise, on photographs.
+_PHOTOGRAPHS = dict(epochs=20, batch_size=16, weight_decay=0.05, label_smoothing=0.0, affine=0.5, flip=True)
+FOR_TUNING = {
+    "probe": dict(**_PHOTOGRAPHS, learning_rate=1e-2),
+    "lora": dict(**_PHOTOGRAPHS, learning_rate=5e-3),
+    "layers": dict(**_PHOTOGRAPHS, learning_rate=1e-3, layer_decay=0.7),
+    "all": dict(**_PHOTOGRAPHS, learning_rate=5e-4),
+}
+
+
+def run_of(
+    model: str | None = None, config: Path | None = None, init: str | None = None, tune: str | None = None
+) -> Run:
     """The run that a file or recipe describes, or the one without options; with another model, or weights, where named.
 
-    config: a file like run.json, or a key of `RECIPES`. Raises ValueError for an unknown model or recipe and for a file
-    that describes no run, OSError where there is none.
+    config: a file like run.json, or a key of `RECIPES`; without it, weights named as init are trained as `FOR_TUNING`
+    says, with no images set apart to choose by. Raises ValueError for an unknown model or recipe and for a file that
+    describes no run, OSError where there is none.
     """
     run = Run() if config is None else read_run(_run_file(config))
     if init is not None and init != run.init:
@@ -71,7 +95,12 @@ def run_of(model: str | None = None, config: Path | None = None, init: str | Non
             raise ValueError(f"the weights of init {init!r} have a shape of their own: drop model {model!r}")
         vit = load_pretrained(init, num_classes=0).model.config
         name = PureWindowsPath(init).name.replace(":", "_").strip(".")  # it knows both slashes; ".." would lead out
-        return replace(run, model=name or "init", init=init, vit=vit)
+        run = replace(run, model=name or "init", init=init, vit=vit, tune=tune or run.tune)
+        if config is None:
+            run = replace(run, validation=0.0, train=TrainConfig(**FOR_TUNING[run.tune]))
+        return run
+    if tune is not None:
+        run = replace(run, tune=tune)
     if model is None or model == run.model:
         moved = config is not None and config.exists() and (config.parent / "last.json").exists()
         return replace(run, folder=config.parent) if moved else run  # it goes on where its run.json is now
@@ -127,12 +156,16 @@ def train_run(run: Run, resume: bool = False, progress: bool = True) -> list[dic
             model = VisionTransformer(run.vit)
         if run.init is not None:
             data = replace(data, given_moments=_begin_with(run.init, model))
+            prepare(model, run.tune, run.lora_rank)
         teacher = run.teacher and load_teacher(run.teacher, data)
+        check_fit(model, data, run.train)
         with alone_in(run.place) if idist.get_rank() == 0 else nullcontext():
             if resume and all((run.place / name).exists() for name in ("last.json", "run.json")):
-                before = read_run(run.place / "run.json").init
-                if before != run.init:
-                    raise ValueError(f"{run.place} holds another run: init is {before} there, {run.init} here")
+                before = read_run(run.place / "run.json")
+                for name in ("init", "tune", "lora_rank"):
+                    theirs, ours = getattr(before, name), getattr(run, name)
+                    if theirs != ours:
+                        raise ValueError(f"{run.place} holds another run: {name} is {theirs} there, {ours} here")
             if idist.get_rank() == 0 and not (run.place / "last.json").exists():
                 write_run(run)
             on = idist.device() if torch.cuda.is_available() else torch.device("cpu")  # one GPU each, or the CPU

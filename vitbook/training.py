@@ -110,6 +110,17 @@ class Evaluation:
         return (self.predictions == self.labels).double().mean().item()
 
     @property
+    def calibration_error(self) -> float:
+        """By how much the highest probability and the share of right answers differ, 0 to 1, in 15 bins of the former.
+
+        Σ |B|/N · |accuracy(B) − mean probability(B)| over the bins B; Guo et al. 2017, Eq. 3 ("ECE").
+        """
+        probability, predicted = self.logits.double().softmax(dim=-1).max(dim=-1)
+        gaps = (predicted == self.labels).double() - probability
+        bins = (15 * probability).ceil().long().clamp(1, 15) - 1
+        return gaps.new_zeros(15).index_add(0, bins, gaps).abs().sum().item() / len(gaps)
+
+    @property
     def confusion(self) -> Int[Tensor, "K K"]:
         """How many images of class i were taken for class j: row i, column j."""
         num_classes = self.logits.shape[-1]

@@ -44,10 +44,12 @@ def test_every_order_is_recorded(tmp_path, capsys):
     file = tmp_path / "deletion.json"
     record_deletion.main([str(file), "--data-dir", str(tmp_path), "--images", "3", "--points", "2"])
     document = json.loads(file.read_text())
-    assert len(capsys.readouterr().out.splitlines()) == len(document["orders"]) == 6
+    assert len(document["orders"]) == 6
+    assert all(f"\n{name}" in said for said in [capsys.readouterr().out] for name in document["orders"])
     for modes in document["orders"].values():
         deletion, insertion = (modes[mode]["curve"] for mode in record_deletion.MODES)
         assert deletion[0] == pytest.approx(insertion[-1]) and deletion[-1] == pytest.approx(insertion[0])
         mean, low, high = modes["deletion"]["area"]
         assert low <= mean <= high
-    assert document["orders"]["center first"]["deletion"]["more_than_center"] == [0.0, 0.0, 0.0]
+    for blind in record_deletion.BLIND:
+        assert document["orders"][blind]["deletion"]["more_than"][blind] == [0.0, 0.0, 0.0]

@@ -39,10 +39,9 @@ def chromium():
         if program is None:
             missing(f"the pages were not opened, for want of a Chromium: {INSTALL}")
         try:
-            for package in (npm.MATHJAX, npm.AXE):
-                npm.files(package)
+            npm.files(npm.AXE)
         except requests.RequestException as error:
-            missing(f"the pages were not opened, for want of {package.name} from registry.npmjs.org: {error}")
+            missing(f"the pages were not opened, for want of {npm.AXE.name} from registry.npmjs.org: {error}")
         browser = playwright.chromium.launch(executable_path=program)
         yield browser
         browser.close()

@@ -3,10 +3,8 @@
 import zipfile
 from pathlib import Path
 
-import npm
 import offline
 import pytest
-import requests
 from visits import Visit
 
 CHAPTER = "chapters/04_multihead.html"
@@ -14,10 +12,8 @@ CHAPTER = "chapters/04_multihead.html"
 
 @pytest.fixture(scope="module")
 def root(folder: Path, tmp_path_factory) -> Path:
-    try:
-        npm.files(npm.MATHJAX)
-    except requests.RequestException as error:
-        pytest.skip(f"the offline book was not made, for want of {npm.MATHJAX.name}: {error}")
+    if not (folder / "_static/mathjax").is_dir():
+        pytest.skip("the site was built without MathJax, for want of registry.npmjs.org")
     made = offline.write(folder, tmp_path_factory.mktemp("zip") / "book.zip")
     assert offline.write(folder, made.with_name("again.zip")).read_bytes() == made.read_bytes()
     with zipfile.ZipFile(made) as archive:

@@ -13,7 +13,6 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
 
 PHONE = dict(viewport=dict(width=360, height=740), has_touch=True, is_mobile=True)
 MODES = {"light": dict(color_scheme="light"), "dark": dict(color_scheme="dark"), "phone": PHONE}
-MATHJAX = f"https://cdn.jsdelivr.net/npm/{npm.MATHJAX.name}@{npm.MATHJAX.version}/"
 PATIENCE = 60_000  # milliseconds: a busy machine is not a broken page
 REDIRECT = re.compile(r"""<meta[^>]+http-equiv=["']?refresh""", re.I)
 
@@ -34,7 +33,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 
 class Site:
-    """A built site, served on this machine; what it asks of others is answered from npm's package, or noted."""
+    """A built site, served on this machine; what it asks of others is noted."""
 
     def __init__(self, browser: Browser, folder: Path):
         self.browser, self.folder = browser, folder
@@ -56,7 +55,7 @@ class Site:
         with self.browser.new_context(**settings) as context:
             context.set_default_timeout(PATIENCE)
             visit = Visit(context.new_page(), self.base)
-            context.route(lambda address: not address.startswith(self.base), visit.answer)
+            context.route(lambda address: not address.startswith(self.base), visit.answer_nothing)
             visit.go(self.base + name)
             yield visit
 
@@ -79,16 +78,6 @@ class Visit:
     def note(self, request: Request) -> None:
         if request.failure != "net::ERR_ABORTED":  # the reader has gone on to another page
             self.complaints.append(f"{request.url}: {request.failure}")
-
-    def answer(self, route: Route) -> None:
-        """MathJax is the one thing that a page may ask of another server."""
-        address = route.request.url
-        path = address.removeprefix(MATHJAX).partition("?")[0]
-        if not address.startswith(MATHJAX) or path not in npm.files(npm.MATHJAX):
-            return self.answer_nothing(route)
-        kind = "text/javascript" if path.endswith(".js") else "font/woff"
-        anybody = {"access-control-allow-origin": "*"}
-        return route.fulfill(body=npm.files(npm.MATHJAX)[path], headers=anybody, content_type=kind)
 
     def answer_nothing(self, route: Route) -> None:
         self.complaints.append(f"asks another server for {route.request.url}")

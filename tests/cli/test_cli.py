@@ -217,6 +217,10 @@ HUGE = str(10**23)
         ("explain {digit} --checkpoint {blind}", 1, "name a patch as query"),
         ("train --init {broken}", 2, "{broken}"),
         ("train --init {file} --dim 66", 1, "dim must be 64 as in {file}, got 66"),
+        ("train --tune lora", 2, "tune lora needs weights to begin with: name init, as vitbook:cifar10"),
+        ("train --init {file} --tune half", 2, "tune must be one of probe, lora, layers, all, got 'half'"),
+        ("train --init {file} --tune lora --lora-rank 65", 1, "rank must be at most 64, the narrower side of the map"),
+        ("train --init {file} --layer-decay 2", 1, "decay must be above 0 and at most 1, got 2.0"),
         ("train --init {distilled}", 1, "must be a VisionTransformer, got a DistilledVisionTransformer"),
         ("predict --weights {file} {digit} --top 0", 1, "top must be at least 1, got 0"),
         ("predict --weights {headless} {digit}", 1, "have no head, and so name no classes"),
@@ -237,7 +241,7 @@ def test_an_error_is_one_line_with_a_code(
     assert said.out == ""
     assert said.err.startswith("vitbook: ") and said.err.count("\n") == 1
     assert message.format(**places) in said.err
-    assert not list(tmp_path.glob("attention*"))
+    assert not list(tmp_path.glob("attention*")) and not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("module", ["tyro", "torch"])
@@ -372,6 +376,28 @@ def test_train_begins_with_the_weights_of_others(tmp_path, foreigners, capsys):
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--resume"]) == 0
     assert main(["evaluate", str(folder)]) == 0
     assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("tune", ["probe", "lora", "layers", "all"])
+def test_each_way_of_tuning_trains_what_it_says_and_its_weights_open_as_any_others(tmp_path, foreigners, capsys, tune):
+    folder, source = tmp_path / "run", foreigners["file"]
+    options = ["--init", str(source), "--tune", tune, "--folder", str(folder), "--no-progress"]
+    assert main(["train", *options, "--epochs", "1", "--batch-size", "100"]) == 0
+    run, tensors = runs.read_run(folder / "run.json"), load_checkpoint(folder / "last.json")[0]
+    assert (run.tune, run.train.learning_rate) == (tune, runs.FOR_TUNING[tune]["learning_rate"])
+    assert (run.train.layer_decay < 1) == (tune == "layers") and run.validation == 0
+    before = load_pretrained(source, num_classes=10, image_size=8, channels=1).model.state_dict()
+    after = runs.open_weights(folder).model.state_dict()
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    head, maps = {"head.weight", "head.bias"}, {"encoder.blocks.0.attn.qkv.weight"}
+    assert changed == {"probe": head, "lora": head | maps}.get(tune, set(before))
+    assert any("lora_" in name for name in tensors) == (tune == "lora")
+    again = ["train", "--config", str(folder / "run.json"), "--resume", "--no-progress"]
+    assert main(again) == main(["evaluate", str(folder)]) == 0
+    capsys.readouterr()
+    assert main([*again, "--tune", "all" if tune == "probe" else "probe"]) == 1
+    assert f"holds another run: tune is {tune} there" in capsys.readouterr().err
 
 
 # Teachers and seeds

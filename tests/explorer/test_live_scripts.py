@@ -1,5 +1,6 @@
-"""The scripts themselves, with compilers from npm, which nothing else needs: what is compiled, and the types stated."""
+"""The scripts themselves, with tools from npm, which nothing else needs: lint, types, and what is compiled."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -8,38 +9,52 @@ from pathlib import Path
 
 import pytest
 
+from vitbook.downloads.fetching import cache_dir
 from vitbook.explorer import live
 
-pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = Path(str(resources.files("vitbook.explorer"))) / "scripts"
-COMPILERS = (live.COMPILER, "typescript@7.0.2")
+TOOLS = (live.COMPILER, "typescript@7.0.2", "@biomejs/biome@2.6.8")
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory) -> Path:
-    """The folder of npm's programs."""
-    folder = tmp_path_factory.mktemp("npm")
+def programs() -> Path:
+    """The folder of npm's programs, installed once."""
+    folder = cache_dir() / "npm" / f"programs-{hashlib.sha256(repr(TOOLS).encode()).hexdigest()[:12]}"
     if not shutil.which("npm"):
-        pytest.skip("no npm")
-    got = subprocess.run(["npm", "install", "--prefix", folder, *COMPILERS], capture_output=True, text=True)
-    if got.returncode:
-        pytest.skip(f"npm gave no compilers: {got.stderr[-200:]}")
+        pytest.skip("the scripts were not linted, for want of node and its npm")
+    if not (folder / "ready").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        got = subprocess.run(["npm", "install", "--prefix", folder, *TOOLS], capture_output=True, text=True)
+        if got.returncode:
+            pytest.skip(f"the scripts were not linted, for want of npm's tools: {got.stderr[-200:]}")
+        (folder / "ready").touch()
     return folder / "node_modules" / ".bin"
 
 
+def test_the_scripts_pass_biome(programs):
+    """Its recommended rules; biome.jsonc beside this file says which are off, and why."""
+    told = ["--config-path", Path(__file__).parent, "--error-on-warnings", "--max-diagnostics", "50"]
+    linted = subprocess.run(
+        [programs / "biome", "lint", *told, SCRIPTS, ROOT / "_static"], capture_output=True, text=True
+    )
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+@pytest.mark.slow
 def test_the_webassembly_is_what_its_source_compiles_to(programs, tmp_path):
     made = tmp_path / "kernels.wasm"
     subprocess.run([programs / "asc", SCRIPTS / "kernels.ts", "-o", made, *live.COMPILE], check=True)
     assert made.read_bytes() == (SCRIPTS / "kernels.wasm").read_bytes()
 
 
-@pytest.mark.parametrize("figure", [*live.NEEDS, "live"])
-@pytest.mark.parametrize("thread", [False, True], ids=["page", "thread"])
-def test_types_are_those_that_are_stated(programs, tmp_path, figure, thread):
+@pytest.mark.parametrize("figure", [*live.NEEDS, "live", *(f"{name}'s thread" for name in live.THREADS)])
+def test_types_are_those_that_are_stated(programs, tmp_path, figure):
     (tmp_path / "given.d.ts").write_text("declare const KERNELS: string;")
-    own = (*live.COMPUTING, *live.THREADS.get(figure, ()), "thread.js") if thread else (f"{figure}.js",)
-    if thread and figure not in live.THREADS:
-        pytest.skip("no thread")
+    name, _, thread = figure.partition("'")
+    own = ("small.js",) * (name in live.SMALL) + (f"{name}.js",)
+    if thread:
+        own = (*live.COMPUTING, *live.THREADS[name], "thread.js")
     settings = dict(noEmit=True, allowJs=True, checkJs=True, strict=False, target="es2022", types=[])
     settings["lib"] = ["es2023", "dom", "dom.iterable"]
     files = [str(SCRIPTS / name) for name in own] + [str(tmp_path / "given.d.ts")]

@@ -63,7 +63,7 @@ def test_the_notes_tell_all_changes():
     assert weights.preprocessing.image_size == (8, 20)
     assert weights.notes[-3:] == (
         "head: 7 classes dropped, 4 made new, all zeros",
-        "patch_embed: kernels of 3 channels made into 1",
+        "patch_embed: kernels of 3 channels added up: 1",
         "positions: (12, 12) pixels resized to (8, 20), as google does it: bilinear, align_corners",
     )
     assert not weights.model.training
@@ -114,6 +114,14 @@ def test_gray_images_see_the_sum_of_the_colors():
     assert gray.preprocessing.mean == (0.5,)
 
 
+def test_further_channels_begin_at_nothing():
+    color, more = (load_pretrained(foreign.google(), channels=channels) for channels in (None, 5))
+    x = images(channels=5).float()
+    assert_close(more.model(x), color.model(x[:, :3]), rtol=1e-5, atol=1e-5)
+    assert more.preprocessing.mean == color.preprocessing.mean
+    assert "patch_embed: kernels of 3 channels kept, 2 of zeros added: 5" in more.notes
+
+
 def test_color_images_share_out_the_gray(tmp_path):
     path = checkpoint(tmp_path, mean=0.3, depth=1, mlp_dim=HIDDEN, channels=1)
     color, x = load_pretrained(path, channels=3), images(channels=1).float()
@@ -130,7 +138,7 @@ def test_a_hybrid_takes_other_classes_sizes_and_channels():
     ("changes", "message"),
     [
         (dict(image_size=10), "image 10×10 is not divisible by patch size 4"),
-        (dict(channels=2), "channels: the weights have 3, which can become 1 or 3, got 2"),
+        (dict(channels=2), "channels: the weights have 3, which can become 1 or more than 3, got 2"),
         (dict(resize="tim"), "unknown kernel 'tim', did you mean 'timm'"),
     ],
 )

@@ -146,11 +146,11 @@ def test_a_scale_of_another_width_is_refused():
         load_pretrained(state, num_heads=3)
 
 
-def dinov3(gated: bool):
+def dinov3(gated: bool, **changes):
     sizes = {name: value for name, value in SIZES.items() if name != "mlp_ratio"}
-    settings = dict(intermediate_size=52, num_register_tokens=2)
+    settings = dict(intermediate_size=52, num_register_tokens=2) | changes
     settings |= dict(use_gated_mlp=True, hidden_act="silu") if gated else {}
-    model = transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(**sizes, **settings)).double().eval()
+    model = transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(**sizes | settings)).double().eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, mean=0.1, std=0.3)
     return model
@@ -198,6 +198,11 @@ def test_dinov3_of_any_image_size(gated, names):
     same_again(loaded, state, ("mask_token", "bias_mask", "periods"))
     loaded = load_pretrained(state, num_heads=heads)
     assert loaded.model.config.image_size == loaded.preprocessing.image_size == (224, 224)
+
+
+def test_heads_of_dinov3_are_64_wide_where_those_of_a_vit_are_80():
+    model = dinov3(False, hidden_size=1280, num_attention_heads=20, num_hidden_layers=1)
+    assert load_pretrained(model.state_dict()).model.config.num_heads == 20
 
 
 def test_a_bias_of_keys_that_was_trained_has_no_place_in_dinov3():

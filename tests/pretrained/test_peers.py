@@ -1,6 +1,7 @@
 """timm and torchvision themselves beside ours: logits, images, positions. `make peers` runs these."""
 
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torch.testing import assert_close
 
 from vitbook.data import photograph
 from vitbook.positions import resize_positions
-from vitbook.pretrained import KERNELS, load_pretrained, to_timm
+from vitbook.pretrained import KERNELS, load_pretrained, to_source, to_timm
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -79,6 +80,29 @@ class TestLogits:
         others.load_state_dict(to_timm(ours))
         same_logits(ours, others)
 
+    @pytest.mark.parametrize(
+        ("family", "settings"),
+        [
+            ("deit3", dict(no_embed_class=True, init_values=0.1)),
+            ("dinov2", dict(init_values=0.1, num_classes=0)),
+            ("dinov2", dict(no_embed_class=True, init_values=0.1, reg_tokens=2, num_classes=0)),
+            ("clip", dict(pre_norm=True, norm_eps=1e-5)),
+            ("siglip", dict(class_token=False, global_pool="map", num_classes=0, act_layer="gelu_tanh")),
+        ],
+        ids=["deit3", "dinov2", "dinov2 with registers", "clip", "siglip"],
+    )
+    def test_timms_later_towers(self, timm, family, settings):
+        """Read, compared, and written so that timm reads them."""
+        eps = settings.pop("norm_eps", 1e-6)
+        sizes = dict(img_size=SIDE, patch_size=P, embed_dim=D, depth=DEPTH, num_heads=H, mlp_ratio=HIDDEN / D)
+        sizes |= dict(num_classes=K, norm_layer=partial(nn.LayerNorm, eps=eps)) | settings
+        theirs, others = (shaken(timm.models.vision_transformer.VisionTransformer(**sizes)) for _ in range(2))
+        ours = load_pretrained(theirs.state_dict(), num_heads=H)
+        assert ours.layout == family
+        same_logits(ours.model, theirs)
+        others.load_state_dict(to_source(ours))
+        same_logits(ours.model, others)
+
     @pytest.mark.parametrize("side", [SIDE, 2 * SIDE])
     def test_timm_and_we_read_googles_file_alike(self, timm, side, tmp_path):
         """Also for larger images, for which timm has a rule of its own for positions."""
@@ -103,6 +127,25 @@ def test_timms_own_preprocessing(timm, style, name):
     assert (listed.mean, listed.std, listed.interpolation) == (ours["mean"], ours["std"], ours["interpolation"])
     assert ours["crop"] == (224 / 256 if style == "deit" else listed.crop_pct)
     given = dict(mean=listed.mean, std=listed.std, interpolation=listed.interpolation, crop_pct=ours["crop"])
+    theirs = timm.data.create_transform((3, 112, 112), **given)(CHINA)
+    assert_close(Preprocessing(image_size=(112, 112), **ours)(CHINA)[0], theirs)
+
+
+@pytest.mark.parametrize(
+    ("style", "name"),
+    [
+        ("deit3", "deit3_small_patch16_224.fb_in22k_ft_in1k"),
+        ("clip", "vit_base_patch32_clip_224.openai"),
+        ("siglip", "vit_base_patch16_siglip_224.webli"),
+    ],
+)
+def test_timms_settings_of_the_later_towers(timm, style, name):
+    """timm lists SigLIP with a crop of 0.9; OpenCLIP and Hugging Face squeeze all of an image."""
+    listed, ours = timm.get_pretrained_cfg(name), STYLES[style]
+    assert (listed.mean, listed.std, listed.interpolation) == (ours["mean"], ours["std"], ours["interpolation"])
+    if style == "siglip":
+        return
+    given = dict(mean=ours["mean"], std=ours["std"], interpolation="bicubic", crop_pct=1.0)
     theirs = timm.data.create_transform((3, 112, 112), **given)(CHINA)
     assert_close(Preprocessing(image_size=(112, 112), **ours)(CHINA)[0], theirs)
 

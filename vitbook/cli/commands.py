@@ -27,6 +27,7 @@ class _Start:
     model: str | None = None
     config: Path | None = None
     init: str | None = None
+    tune: str | None = None
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Train:
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "Train":
-        """The command before its options: the run of --config, --model and --init."""
+        """The command before its options: the run of --config, --model, --init and --tune."""
         from vitbook import runs
 
         start = tyro.cli(_Start, args=arguments, return_unknown_args=True, add_help=False)[0]
-        return cls(runs.run_of(start.model, start.config, start.init))
+        return cls(runs.run_of(start.model, start.config, start.init, start.tune))
 
     def __call__(self) -> None:
         from vitbook import runs
@@ -212,6 +213,20 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Look:
+    """Say what is in a folder of photographs before training on it: counts, sizes, broken files, copies, leaks."""
+
+    folder: Positional[Path]  # with a sub-folder for each class, or for each part and in it for each class
+
+    def __call__(self) -> int:
+        from vitbook import folders
+
+        found = folders.look(self.folder)
+        print(*found.lines(), sep="\n")
+        return int(bool(found.broken))
+
+
+@dataclass(frozen=True)
 class Datasets:
     """List the data sets that there are."""
 
@@ -339,5 +354,5 @@ class Exercises:
 
 COMMANDS = {
     command.__name__.lower(): command
-    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Datasets, Recipes, Diagnose, Exercises)
+    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Look, Datasets, Recipes, Diagnose, Exercises)
 }

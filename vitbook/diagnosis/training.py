@@ -252,7 +252,7 @@ def images_are_normalized_once(run: Recorder) -> Answer:
 @question(
     "labels match the images: neighbors among the images agree on them more than by chance",
     suspect="labels shuffled separately from the images, or the two read in different orders.",
-    where="10_training.ipynb#pictures-to-learn-from-and-pictures-to-be-judged-by",
+    where="10_training.ipynb#images-to-learn-from-and-images-to-be-judged-by",
 )
 def labels_match_images(run: Recorder) -> Answer:
     if not run.labels:

@@ -10,9 +10,10 @@ from vitbook.drawings.steps import (
     patch_to_token,
     queries_keys_values,
     tiles,
+    training_step,
     two_tokens,
 )
 from vitbook.drawings.svg import Drawing
 
 __all__ = ["PLACES", "Drawing", "encoder_decoder", "heads", "match_and_blend", "norms", "patch_to_token"]
-__all__ += ["image_and_words", "queries_keys_values", "tiles", "two_tokens", "vit"]
+__all__ += ["image_and_words", "queries_keys_values", "tiles", "training_step", "two_tokens", "vit"]

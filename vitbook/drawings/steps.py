@@ -298,6 +298,37 @@ def tiles() -> Drawing:
     return d
 
 
+def training_step() -> Drawing:
+    """Chapter 10: forward to a loss, backward to a gradient, and a step that changes the weights."""
+    d = Drawing(
+        214,
+        "One step of training",
+        "Two rows. Above, from left to right: a batch of images is augmented and goes into the model, which gives "
+        "logits; logits and labels give the loss. Below, from right to left: the loss gives a gradient, which is "
+        "clipped and handed to AdamW; a schedule tells AdamW the learning rate. From AdamW an arrow leads up to the "
+        "model: new weights.",
+    )
+    for x, width, words in ((8, 58, "images"), (84, 68, "augment"), (282, 70, "loss")):
+        d.box(x, 56, width, 36, words=words)
+    d.box(172, 56, 60, 36, "token", "model")
+    for start, end in ((66, 82), (152, 170), (232, 280)):
+        d.line((start, 74), (end, 74), arrow=True)
+    d.text(257, 66, "logits")
+    d.text(317, 24, "labels")
+    d.line((317, 30), (317, 54), arrow=True)
+    d.line((317, 94), (317, 164), (290, 164), dashed=True, arrow=True)
+    d.text(311, 132, "gradient", anchor="end")
+    d.box(238, 146, 50, 36, words="clip")
+    d.line((236, 164), (210, 164), dashed=True, arrow=True)
+    d.box(136, 146, 72, 36, words="AdamW")
+    d.box(8, 146, 78, 36, words="schedule")
+    d.line((86, 164), (134, 164), arrow=True)
+    d.text(110, 156, "$η_t$")
+    d.line((188, 144), (188, 94), role="token", width=2.5, arrow=True)
+    d.text(180, 124, "new weights", "token", anchor="end")
+    return d
+
+
 def image_and_words() -> Drawing:
     """Chapter 24: patch tokens become tokens of a language model and stand before the words."""
     d = Drawing(

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import nn
 
-from vitbook.attention_maps import attention_distance, attention_entropy, patch_distances
+from vitbook.attention_maps import attention_distance, attention_entropy, linear_cka, patch_distances
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal, random_mask, random_module
 
@@ -50,4 +50,20 @@ lens = Exercise(
 ) | {
     "Your tokens miss the last LayerNorm before the head.": lambda z, _, *rest: lens.reference(z, nn.Identity(), *rest),
     "Those are logits, not probabilities.": lambda z, norm, head, k: head(norm(z[:, :, 1:]))[..., k],
+}
+
+
+def _cka(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x.T @ y).square().sum() / ((x.T @ x).norm() * (y.T @ y).norm())
+
+
+cka = Exercise(
+    linear_cka,
+    "subtract each column's mean from X and from Y; then squares of a norm over a product of two norms.",
+    lambda g: [(normal(g, n, a) + 1, normal(g, n, b) - 2) for n, a, b in ((9, 4, 6), (12, 5, 3), (7, 2, 8))],
+) | {
+    "Your vectors are not centered.": _cka,
+    "Square the norm on top: X^T Y stands there twice.": lambda x, y: (
+        linear_cka(x, y) / (((x - x.mean(dim=0)).T @ (y - y.mean(dim=0))).norm())
+    ),
 }

@@ -1,5 +1,7 @@
 """The exercises of chapters/13_attention_maps.ipynb."""
 
+import torch
+
 from vitbook import attention_maps
 from vitbook import mistakes as wrong
 from vitbook.exercises.grading import Exercise
@@ -35,4 +37,21 @@ lengths = Exercise(
 ) | {
     "Those are the weights alone.": lambda weights, values, w_o: weights,
     "You measure the values before W_O, not what it makes of them.": lambda w, v, w_o: w * v.norm(dim=-1)[:, :, None],
+}
+
+
+def _center_first(rows: int, columns: int, shift: float = 0.5) -> torch.Tensor:
+    """Minus each patch's distance from the center; shift is where a patch's own center lies in it."""
+    down, across = (torch.arange(n, dtype=torch.float64) + shift - n / 2 for n in (rows, columns))
+    return -torch.hypot(down[:, None], across)
+
+
+center_first = Exercise(
+    _center_first,
+    "the centers of n patches in a row lie at 0.5, 1.5, …, and the middle of the row at n/2.",
+    lambda g: [(8, 8), (5, 4), (3, 7)],
+) | {
+    "That puts the border first: the center needs the largest number.": lambda r, c: -_center_first(r, c),
+    "Your center is that of a patch. The image's lies half a patch further.": lambda r, c: _center_first(r, c, 0.0),
+    "Those are squares of distances.": lambda r, c: -_center_first(r, c).square(),
 }

@@ -15,6 +15,28 @@ iou = Exercise(
     level="easy",
 )
 
+average_precision = Exercise(
+    heads.average_precision,
+    "sort by score, highest first; the precision at a rank is the share of right guesses so far.",
+    lambda g: [
+        (torch.rand(n, generator=g), torch.rand(n, generator=g) < 0.4, objects) for n, objects in ((12, 9), (30, 21))
+    ],
+) | {
+    "An object that no guess finds counts too, with 0: divide by all objects.": (
+        lambda scores, right, objects: heads.average_precision(scores, right, int(right.sum()))
+    ),
+    "You take the guesses as they come; the surest is first.": (
+        lambda scores, right, objects: heads.average_precision(-torch.arange(len(right)).float(), right, objects)
+    ),
+    "You average over all guesses; only those that find an object count.": (
+        lambda scores, right, objects: (
+            ((found := right[scores.argsort(descending=True)].cumsum(dim=0)) / torch.arange(1, len(found) + 1))
+            .mean()
+            .item()
+        )
+    ),
+}
+
 soft_argmax = Exercise(
     heads.soft_argmax,
     "softmax over all cells of a map together; cell j has its center at (j + ½) · cell − ½; x goes with columns.",
@@ -36,8 +58,3 @@ votes = Exercise(
         lambda *given: neighbor_votes(*given[:-1], temperature=math.inf)
     )
 }
-
-floor = Exercise(
-    math.log(2 * math.pi * math.e * (3 / 2) ** 2),
-    "−ln p of the Gaussian's density has the mean ln(2πσ²) + 1; a cell's probability is density times area.",
-)

@@ -5,6 +5,9 @@ In the folder `scripts`, a figure has its own script, HTML and a thread that com
 ask      a model's answer, and interference with it      worker.js      the thread of `ask`
 train    a model that learns the digits                  learner.js     the thread of `train`
 query    a query among four keys                         live.js        starts a figure when a reader wants it
+scale    the width, and the softmax                      small.js       what the small figures share: query and below
+patches  a photograph cut into patches
+places   positions that resemble each other
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
 gradient.js   the same backwards, and AdamW              weights.js     safetensors → model
@@ -30,9 +33,10 @@ from safetensors.torch import save
 from vitbook._support.files import write_whole
 from vitbook._support.images import decode_image
 from vitbook._support.site import chapters_address
-from vitbook.attention_maps import recorded_attention
+from vitbook.attention_maps import position_similarity, recorded_attention
 from vitbook.data import Split, album_credits, digits
 from vitbook.drawings.palette import COLORS, variables
+from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.vit import CONFIGS, create_vit
 
@@ -41,9 +45,31 @@ COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` 
 COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importMemory", "--enable", "simd")
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
-NEEDS = {"ask": ("model-{model}", "album"), "train": ("digits",), "query": ()}  # parts that a figure loads
-CHAPTERS = {"ask": "13_attention_maps", "train": "10_training", "query": "01_attention"}
-INVITATIONS = {"ask": "Ask the model yourself", "train": "Train it yourself", "query": "Move the query"}
+SMALL = ("query", "scale", "patches", "places")
+NEEDS = {  # parts that a figure loads
+    "ask": ("model-{model}", "album"),
+    "train": ("digits",),
+    "query": (),
+    "scale": ("vectors",),
+    "patches": ("photograph",),
+    "places": ("positions",),
+}
+CHAPTERS = {
+    "ask": "13_attention_maps",
+    "train": "10_training",
+    "query": "01_attention",
+    "scale": "02_scale",
+    "patches": "06_patches",
+    "places": "07_embedding",
+}
+INVITATIONS = {
+    "ask": "Ask the model yourself",
+    "train": "Train it yourself",
+    "query": "Move the query",
+    "scale": "Change the width",
+    "patches": "Change the size",
+    "places": "Choose a place",
+}
 SIDE = 240  # of the still, in pixels
 
 
@@ -130,6 +156,58 @@ def query() -> LiveFigure:
     return LiveFigure(host("query", "", still), "A query among four keys", {"query": bundle("query")})
 
 
+def scale() -> LiveFigure:
+    """A query and eight keys whose width is chosen: their scores and weights, with and without √d."""
+    query, *keys = _vectors()[:, :64] / 32
+    scores = torch.stack(keys) @ query
+    bars = "".join(
+        f'<rect x="{left}" y="{12 * i}" width="{120 * weight + 1:.1f}" height="9" '
+        f'fill="var(--vit-{kind}, {COLORS[kind].light})"/>'
+        for left, kind, weights in [(0, "muted", scores), (150, "key", scores / 8)]
+        for i, weight in enumerate(weights.softmax(dim=0).tolist())
+    )
+    alt = "Two columns of eight bars: on the left two have nearly all the length, on the right each has some."
+    still = (
+        f'<p><svg viewBox="0 0 280 96" width="420" height="144" role="img" aria-label="{alt}">{bars}</svg></p>\n'
+        "<p>The weights of eight keys for one query, at a width of 64: softmax(q·k) on the left, softmax(q·k/√d) on "
+        "the right. What do other widths do to both?</p>"
+    )
+    parts = {"scale": bundle("scale"), "vectors": delivered("vectors", packed_vectors())}
+    return LiveFigure(host("scale", "", still), "The width, and the softmax", parts)
+
+
+def patches() -> LiveFigure:
+    """A photograph cut into patches whose size is chosen: how many tokens, and how many numbers in each."""
+    photograph = album()[0]
+    shown = f'<img src="{photograph["src"]}" alt="A photograph of a kingfisher on a branch." width="256" height="256">'
+    still = (
+        f"<p>{shown}</p>"
+        f"\n<p>128×128 pixels can be cut into 1,024 patches of 4×4, or into 4 of 64×64. {photograph['credit']}</p>"
+    )
+    parts = {"patches": bundle("patches"), "photograph": delivered("photograph", photograph)}
+    return LiveFigure(host("patches", "", still), "The size of a patch", parts)
+
+
+def places() -> LiveFigure:
+    """The places in an image, and how similar the position of each is to that of a chosen one."""
+    packed = packed_places()
+    grid, learned = packed["grid"], base64.b64decode(packed["tables"]["learned"])
+    chosen = learned[(3 * grid + 2) * grid**2 :][: grid**2]
+    cells = "".join(
+        f'<rect x="{10 * (n % grid)}" y="{10 * (n // grid)}" width="9.5" height="9.5" '
+        f'fill="var(--vit-position, {COLORS["position"].light})" fill-opacity="{level / 100 * (level < 128):.2f}"/>'
+        for n, level in enumerate(chosen)
+    )
+    alt = "A grid of places; those near the third place of the fourth row are the fullest in color."
+    still = (
+        f'<p><svg viewBox="0 0 {10 * grid} {10 * grid}" width="256" height="256" role="img" aria-label="{alt}">{cells}'
+        "</svg></p>\n<p>The fuller a place, the more similar its learned position is to that of the third place in the "
+        "fourth row.</p>"
+    )
+    parts = {"places": bundle("places"), "positions": delivered("positions", packed)}
+    return LiveFigure(host("places", "", still), "Which positions are similar?", parts)
+
+
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
     file = io.BytesIO()
@@ -188,9 +266,10 @@ def host(figure: str, model: str, still: str) -> str:
 
 def bundle(figure: str) -> str:
     """A figure as a script that hands it over: its own code, its HTML and CSS, and the source of its thread."""
+    scripts = source("small.js", f"{figure}.js") if figure in SMALL else source(f"{figure}.js")
     given = dict(html=source(f"{figure}.html"), css=source("live.css"), worker=worker_source(figure))
     handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given | dict(needs=NEEDS[figure]))} }});"
-    return f"(() => {{\n{source(f'{figure}.js')}\n{handed}\n}})();"
+    return f"(() => {{\n{scripts}\n{handed}\n}})();"
 
 
 def worker_source(figure: str) -> str:
@@ -245,12 +324,43 @@ def packed_digits() -> dict:
     )
 
 
+def packed_vectors() -> dict:
+    """A query and eight keys (512,), normally distributed, for scale.js: whole numbers of 32nds, one byte each."""
+    query, *keys = (_bytes(vector) for vector in _vectors())
+    return dict(unit=1 / 32, query=query, keys=keys)
+
+
+def _vectors() -> torch.Tensor:
+    """Normally distributed numbers (9, 512), in whole 32nds."""
+    return (torch.randn(9, 512, generator=torch.Generator().manual_seed(0)) * 32).round().clamp(-128, 127)
+
+
+def packed_places() -> dict:
+    """Cosine similarities of positions, learned and from sines, for places.js: whole hundredths, one byte each."""
+    model = load_pretrained("vitbook:cifar10").model
+    rows, columns = model.embedding.grid
+    dim = model.config.dim
+    tables = dict(
+        learned=model.embedding.positions().detach()[:, -rows * columns :],
+        sines_2d=sincos_positions_2d((rows, columns), dim)[None],
+        sines=sincos_positions(rows * columns, dim)[None],
+    )
+    similar = {name: position_similarity(table, (rows, columns), 0) for name, table in tables.items()}
+    return dict(grid=rows, tables={name: _bytes(100 * maps) for name, maps in similar.items()})
+
+
+def _bytes(numbers: torch.Tensor) -> str:
+    """Whole numbers, −128 to 127, in base64."""
+    return base64.b64encode(numbers.round().clamp(-128, 127).to(torch.int8).numpy().tobytes()).decode()
+
+
 def site_files() -> dict[str, str]:
     """Every script of the figures by its file's name, as the site serves them."""
     weights = resources.files("vitbook").joinpath("assets", "weights")
     names = sorted(Path(file.name).stem for file in weights.iterdir() if file.name.endswith(".json"))
     models = {f"model-{name}": packed_model(load_pretrained(f"vitbook:{name}")) for name in names}
-    parts = models | {"album": album(), "digits": packed_digits()}
+    parts = models | {"album": album(), "digits": packed_digits(), "photograph": album()[0]}
+    parts |= {"vectors": packed_vectors(), "positions": packed_places()}
     scripts = {figure: bundle(figure) for figure in NEEDS} | {
         name: delivered(name, part) for name, part in parts.items()
     }

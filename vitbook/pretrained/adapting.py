@@ -39,13 +39,7 @@ def adapt(model: VisionTransformer, kernel: str, **changes: int | tuple[int, int
             setattr(model, name, head)
             notes.append(f"{name}: {before.num_classes} classes dropped, {config.num_classes} made new, all zeros")
     if config.channels != before.channels:
-        if {config.channels, before.channels} != {1, 3}:
-            wanted = f"the weights have {before.channels}, which can become 1 or 3, got {config.channels}"
-            raise ValueError(f"channels: {wanted}")
-        first = next(m for m in model.embedding.patch_embed.modules() if isinstance(m, nn.Conv2d))
-        weight = first.weight.sum(dim=1, keepdim=True).expand(-1, config.channels, -1, -1) / config.channels
-        first.weight, first.in_channels = nn.Parameter(weight.contiguous()), config.channels
-        notes.append(f"patch_embed: kernels of {before.channels} channels made into {config.channels}")
+        notes.append(_change_channels(model, before.channels, config.channels))
     if config.image_size != before.image_size:
         notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}")
         positions, grid, rule = model.embedding.positions, model.embedding.grid, KERNELS[kernel]
@@ -58,3 +52,19 @@ def adapt(model: VisionTransformer, kernel: str, **changes: int | tuple[int, int
             notes[-1] += f", as {kernel} does it: {', '.join(settings)}"
     model.config = config
     return notes
+
+
+def _change_channels(model: VisionTransformer, before: int, after: int) -> str:
+    """Other kernels in the first convolution, such that the model says of the same content what it said before."""
+    first = next(m for m in model.embedding.patch_embed.modules() if isinstance(m, nn.Conv2d))
+    if after == 1:
+        weight, how = first.weight.sum(dim=1, keepdim=True), "added up"
+    elif before == 1:
+        weight, how = first.weight.expand(-1, after, -1, -1) / after, "shared out"
+    elif after > before:
+        zeros = first.weight.new_zeros(len(first.weight), after - before, *first.weight.shape[2:])
+        weight, how = torch.cat([first.weight, zeros], dim=1), f"kept, {after - before} of zeros added"
+    else:
+        raise ValueError(f"channels: the weights have {before}, which can become 1 or more than {before}, got {after}")
+    first.weight, first.in_channels = nn.Parameter(weight.contiguous()), after
+    return f"patch_embed: kernels of {before} channels {how}: {after}"

@@ -265,7 +265,7 @@ DINOV2_HUB = replace(
 # timm's files of DINOv2 with registers, whose class token holds its position already
 DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"  register_tokens": "  reg_token"}, class_position=False)
 # DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
-DEIT3 = replace(DINOV2_HUB, name="deit3", class_position=False, head_dim={1280: 80})
+DEIT3 = replace(TIMM, name="deit3", inside=DINOV2_HUB.inside, class_position=False)
 DEIT3_HUB = DEIT3.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"})
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
@@ -317,6 +317,129 @@ _GATED_HUB = {"}     mlp.fc1": "}     mlp.w12", "}     mlp.fc2": "}     mlp.w3"}
 _GATED_HUB_3 = {"}     mlp.fc1": "}     mlp.{w1,w2}", "}     mlp.fc2": "}     mlp.w3"}
 _GATED_IN_MEMORY = {"}     mlp.fc1": "}     mlp.{gate_proj,up_proj}", "}     mlp.fc2": "}     mlp.down_proj"}
 
+# CLIP at Hugging Face: a LayerNorm before the first block, patches without a bias, and a projection for a head.
+CLIP = Layout(
+    "clip",
+    """
+    embedding.cls_token                 vision_model.embeddings.class_embedding             D -> 1 1 D
+    embedding.positions.pos_embed       vision_model.embeddings.position_embedding.weight   T D -> 1 T D
+    embedding.patch_embed.proj.weight   vision_model.embeddings.patch_embedding.weight
+    embedding.norm.{weight,bias}        vision_model.pre_layrnorm.{weight,bias}
+    norm.{weight,bias}                  vision_model.post_layernorm.{weight,bias}
+    head.weight?                        visual_projection.weight
+    -                                   vision_model.embeddings.position_ids
+    """,
+    "vision_model.encoder.layers.{i}.",
+    """
+    norm1.{weight,bias}       layer_norm1.{weight,bias}
+    attn.qkv.{weight,bias}    self_attn.{q_proj,k_proj,v_proj}.{weight,bias}
+    attn.proj.{weight,bias}   self_attn.out_proj.{weight,bias}
+    norm2.{weight,bias}       layer_norm2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
+    """,
+    settings=dict(embedding_norm=True, norm_eps=1e-5, activation="quick_gelu"),
+    zeros=("embedding.patch_embed.proj.bias", "head.bias"),
+    head_dim={1280: 80, 1408: 88, 1664: 104},
+    tower="vision_model.",
+)
+# CLIP in the names of its authors and of OpenCLIP
+CLIP_HUB = replace(
+    CLIP,
+    outside="""
+    embedding.cls_token                 visual.class_embedding        D -> 1 1 D
+    embedding.positions.pos_embed       visual.positional_embedding   T D -> 1 T D
+    embedding.patch_embed.proj.weight   visual.conv1.weight
+    embedding.norm.{weight,bias}        visual.ln_pre.{weight,bias}
+    norm.{weight,bias}                  visual.ln_post.{weight,bias}
+    head.weight?                        visual.proj                   D k -> k D
+    """,
+    block="visual.transformer.resblocks.{i}.",
+    inside="""
+    norm1.{weight,bias}       ln_1.{weight,bias}
+    attn.qkv.{weight,bias}    attn.in_proj_{weight,bias}
+    attn.proj.{weight,bias}   attn.out_proj.{weight,bias}
+    norm2.{weight,bias}       ln_2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.c_fc.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.c_proj.{weight,bias}
+    """,
+    tower="visual.",
+)
+# CLIP at timm, and OpenCLIP's files whose image tower is timm's
+CLIP_TIMM = replace(
+    CLIP,
+    outside="""
+    embedding.cls_token                 cls_token
+    embedding.positions.pos_embed       pos_embed
+    embedding.patch_embed.proj.weight   patch_embed.proj.weight
+    embedding.norm.{weight,bias}        norm_pre.{weight,bias}
+    norm.{weight,bias}                  norm.{weight,bias}
+    head.{weight,bias}?                 head.{weight,bias}
+    """,
+    block=TIMM.block,
+    inside=TIMM.inside,
+    settings=CLIP.settings | dict(activation="gelu"),
+    zeros=("embedding.patch_embed.proj.bias",),
+    tower="",
+)
+# SigLIP, and SigLIP 2 of fixed resolution, at Hugging Face: no class token; what attention pooling finds is the output.
+SIGLIP = replace(
+    CLIP,
+    name="siglip",
+    outside="""
+    embedding.positions.pos_embed                   vision_model.embeddings.position_embedding.weight   T D -> 1 T D
+    embedding.patch_embed.proj.{weight,bias}        vision_model.embeddings.patch_embedding.{weight,bias}
+    norm.{weight,bias}                              vision_model.post_layernorm.{weight,bias}
+    pooling.probe?                                  vision_model.head.probe
+    pooling.attn.{query,key,value}.{weight,bias}?   vision_model.head.attention.in_proj_{weight,bias}
+    pooling.attn.proj.{weight,bias}?                vision_model.head.attention.out_proj.{weight,bias}
+    pooling.norm.{weight,bias}?                     vision_model.head.layernorm.{weight,bias}
+    pooling.mlp.{fc1,fc2}.{weight,bias}?            vision_model.head.mlp.{fc1,fc2}.{weight,bias}
+    -                                               vision_model.embeddings.position_ids
+    """,
+    settings=dict(activation="gelu_tanh"),
+    zeros=(),
+    head_dim={1152: 72, 1408: 88, 1536: 96},
+    class_position=False,
+)
+# SigLIP at timm, and OpenCLIP's files of it
+SIGLIP_TIMM = replace(
+    SIGLIP,
+    outside="""
+    embedding.positions.pos_embed              pos_embed
+    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
+    norm.{weight,bias}                         norm.{weight,bias}
+    pooling.probe                              attn_pool.latent
+    pooling.attn.query.{weight,bias}           attn_pool.q.{weight,bias}
+    pooling.attn.{key,value}.{weight,bias}     attn_pool.kv.{weight,bias}
+    pooling.attn.proj.{weight,bias}            attn_pool.proj.{weight,bias}
+    pooling.norm.{weight,bias}                 attn_pool.norm.{weight,bias}
+    pooling.mlp.{fc1,fc2}.{weight,bias}        attn_pool.mlp.{fc1,fc2}.{weight,bias}
+    head.{weight,bias}?                        head.{weight,bias}
+    """,
+    block=TIMM.block,
+    inside=TIMM.inside,
+    tower="",
+)
+_MHA = "MultiHeadDotProductAttention_0"
+# SigLIP in its authors' names
+SIGLIP_BIG_VISION = replace(
+    BIG_VISION,
+    name="siglip",
+    outside=f"""{BIG_VISION.outside}
+    pooling.probe                             MAPHead_0/probe
+    pooling.attn.{{query,key,value}}.weight   MAPHead_0/{_MHA}/{{query,key,value}}/kernel   D h d -> (h d) D
+    pooling.attn.{{query,key,value}}.bias     MAPHead_0/{_MHA}/{{query,key,value}}/bias     h d -> (h d)
+    pooling.attn.proj.weight                  MAPHead_0/{_MHA}/out/kernel                   h d D -> D (h d)
+    pooling.attn.proj.bias                    MAPHead_0/{_MHA}/out/bias
+    pooling.norm.{{weight,bias}}              MAPHead_0/LayerNorm_0/{{scale,bias}}
+    pooling.mlp.{{fc1,fc2}}.weight            MAPHead_0/MlpBlock_0/{{Dense_0,Dense_1}}/kernel   D f -> f D
+    pooling.mlp.{{fc1,fc2}}.bias              MAPHead_0/MlpBlock_0/{{Dense_0,Dense_1}}/bias
+    """,
+    settings=SIGLIP.settings,
+    tower="",
+)
+
 _SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
 VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), _OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
 
@@ -330,12 +453,15 @@ LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _
 for root in ({}, {"layer.": "model.layer."}):
     LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"}     mlp.up_": "}     mlp.{gate_,up_}"})]
 
+LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_HUB, CLIP_TIMM]
+LAYOUTS += [SIGLIP, SIGLIP.renamed("siglip", {"vision_model.": ""}, tower=None), SIGLIP_TIMM, SIGLIP_BIG_VISION]
+
 # Families without a table, by what only their names contain; the first that matches is named in the error.
 _OTHER_FAMILIES = {
     "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.",
     "a masked autoencoder with its decoder": r"\bdecoder",
-    "SigLIP": r"logit_bias|head\.probe|attn_pool\.latent",
-    "CLIP": r"logit_scale|class_embedding|pre_layrnorm|ln_pre|norm_pre",
+    "CLIP with a ResNet": r"visual\.(layer1|attnpool)\b",
+    "a big_vision model with all blocks in one array": r"encoderblock/",
     "a BEiT or an EVA": r"relative_position|\.[qv]_bias\b|rope\.freqs",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
 }
@@ -353,6 +479,7 @@ class Translation:
     origin: dict[str, str]  # their names, by ours
     num_heads: int | None = None  # where the layout shows it
     dropped: tuple[str, ...] = ()  # their names of what our model has no place for
+    beside: tuple[str, ...] = ()  # their names of what is outside the image tower
 
 
 def translate(state: Mapping[str, Tensor]) -> Translation:
@@ -364,6 +491,9 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
     state = dict(state) | _key_biases(state, rows) | _masked_biases(state)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
+    tower = "" if layout.tower is None else layout.prefix + layout.tower
+    beside = tuple(name for name in state if not name.startswith(tower) and name not in wanted)
+    state = {name: tensor for name, tensor in state.items() if name not in beside}
     wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
     if any(wrong.values()):
         named = "; ".join(f"{problem} {listed(names)}" for problem, names in wrong.items() if names)
@@ -392,7 +522,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
         tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1)
     names = (name for row in rows if row.ours == "-" for name in row.theirs)
     dropped = tuple(name for name in names if not name.endswith((".bias_mask", ".periods")))  # which were used
-    return Translation(layout, tensors, origin, next(iter(heads), None), dropped)
+    return Translation(layout, tensors, origin, next(iter(heads), None), dropped, beside)
 
 
 def untranslate(model: nn.Module, layout: Layout) -> dict[str, Tensor]:

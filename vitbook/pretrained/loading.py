@@ -12,6 +12,7 @@ from torch import Tensor
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
 from vitbook.distillation import DistilledVisionTransformer
+from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
@@ -35,6 +36,7 @@ from vitbook.vit import VisionTransformer, ViTConfig
 _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
 # whose interpolation a style takes, if not its own
 _KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm", "deit3": "deit"}
+_KERNEL_OF |= {"clip": "hf", "siglip": "hf"}
 _NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
@@ -59,21 +61,25 @@ def load_pretrained(
     channels: int | None = None,
     resize: str | None = None,
     num_heads: int | None = None,
+    activation: str | None = None,
     mirrors: Sequence[str] = (),
     progress: bool = True,
 ) -> Pretrained:
     """A Vision Transformer of the shape that the weights have, with the weights. On the CPU, in torch's default dtype.
 
-    source: a file (.npz, .safetensors, .pth, .pt, .bin) of Google's, big_vision's, timm's, DeiT's, torchvision's,
-        DeiT-III's, DINOv2's, DINOv3's or Hugging Face's (ViT, DeiT, DINOv2, DINOv3); a checkpoint of ours (.json, or
-        the folder of a training run, for its best weights); a key of `published.PUBLISHED`, as
-        "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; "vitbook:NAME", which comes with the
-        package; or a dictionary of tensors.
+    source: a file (.npz, .safetensors, .pth, .pt, .bin) in the names of Google, big_vision, timm, torchvision, Hugging
+        Face, or the authors of DeiT, DeiT-III, DINOv2, DINOv3, CLIP and SigLIP, of which the image towers are read; a
+        checkpoint of ours (.json, or the folder of a training run, for its best weights); a key of
+        `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; "vitbook:NAME",
+        which comes with the package; or a dictionary of tensors.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
-    channels: 1 or 3; for the other than the weights', the kernels of the three colors are added up, or shared out.
-    num_heads: for layouts that do not show it. By default a head is 64 wide, and 80 of 1,280.
+    channels: another number than the weights'. Gray gets the kernels of the colors added up, and colors get shares of
+        those of gray; further channels begin with kernels of zeros. What the weights say of the same content stays.
+    num_heads: for layouts that do not show it. By default heads are as wide as in the family's models, 64 in most.
+    activation: of the MLPs, a key of `vitbook.modern.ACTIVATIONS`, where it is not that of the family's first models:
+        "gelu" for CLIP as LAION trained it, "gelu_tanh" for Google's to the last digit.
     mirrors: addresses of folders to try before the known ones; progress: whether to show a bar. For downloads.
 
     Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not state; ours is 1e-6.
@@ -92,6 +98,8 @@ def load_pretrained(
             config = _config(weights, num_heads, image_size)
             preprocessing = Preprocessing(image_size=config.image_size, **STYLES[style])
             class_names = imagenet_classes() if entry else ()
+        if activation:
+            config = ModernConfig(**vars(config) | {"activation": activation})
         if num_heads not in (None, config.num_heads):
             raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
         keeps_head = num_classes in (None, config.num_classes)
@@ -101,11 +109,15 @@ def load_pretrained(
         model = _build(config, weights)
 
     notes = [f"dropped {name}" for name in weights.dropped]
+    if weights.beside:
+        notes.append(f"dropped what is not the image tower's: {listed(weights.beside)}")
     if not (facts or entry):
         notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_NOT_STATED}")
         if not (num_heads or weights.num_heads):
             wide = config.dim // config.num_heads
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
+        if weights.layout.name == "clip" and not activation:
+            notes.append(f"activation: {config.activation}; OpenAI's have quick_gelu, LAION's gelu: {_NOT_STATED}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
     kernel = resize or ("timm" if antialiased else _KERNEL_OF.get(style, style))
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
@@ -185,11 +197,12 @@ def _hidden_layer(weights: Translation) -> list[str]:
 
 
 def _ours(state: Mapping[str, Tensor]) -> Translation:
-    """Weights that have our names already; of a pretrained model around a backbone, the backbone's alone."""
-    inside = [name for name in state if name.startswith("backbone.")] or list(state)
+    """Weights that have our names already, LoRA merged in; of a pretrained model around a backbone, the backbone's."""
+    plain = merged(state)
+    inside = [name for name in plain if name.startswith("backbone.")] or list(plain)
     origin = {name.removeprefix("backbone."): name for name in inside}
-    tensors = {name: state[theirs] for name, theirs in origin.items()}
-    return Translation(VITBOOK, tensors, origin, dropped=tuple(name for name in state if name not in inside))
+    tensors = {name: plain[theirs] for name, theirs in origin.items()}
+    return Translation(VITBOOK, tensors, origin, beside=tuple(name for name in plain if name not in inside))
 
 
 # From tensors to a model
@@ -201,7 +214,10 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
         if tensors[name].ndim != axes:
-            raise ValueError(f"{weights.origin[name]}: expected {axes} axes, got shape {tuple(tensors[name].shape)}")
+            flat = name == PATCHES and tensors[name].ndim == 2
+            why = ", as in SigLIP 2's NaFlex files, which have no table here" if flat else ""
+            got = tuple(tensors[name].shape)
+            raise ValueError(f"{weights.origin[name]}: expected {axes} axes, got shape {got}{why}")
         return tuple(tensors[name].shape)
 
     dim, channels, patch_size, width = shape(PATCHES, 4)
@@ -238,7 +254,7 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
     )
     scaled = 1.0 if "encoder.blocks.0.attn.proj.gamma" in tensors else None
-    later = dict(registers=registers, swiglu=swiglu, layer_scale=scaled)
+    later = dict(registers=registers, swiglu=swiglu, layer_scale=scaled, attention_pool="pooling.probe" in tensors)
     shapes |= {name: value for name, value in later.items() if value} | weights.layout.settings
     plain = {known.name for known in fields(ViTConfig)}
     return (ViTConfig if shapes.keys() <= plain else ModernConfig)(**shapes)
@@ -250,6 +266,8 @@ def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
     kind = ModernViT if isinstance(config, ModernConfig) else VisionTransformer
     kind = DistilledVisionTransformer if DISTILLATION in tensors else kind
     try:
+        if kind is DistilledVisionTransformer and isinstance(config, ModernConfig):
+            raise ValueError("a distillation token goes with none of the later parts")
         if config.depth > len(tensors):
             raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
         with torch.device("meta"):

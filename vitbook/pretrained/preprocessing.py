@@ -17,6 +17,7 @@ _MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cu
 # What each source's own evaluation does to an image, as arguments of `Preprocessing`.
 _HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 _IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+_OPENAI = dict(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711))
 STYLES = {
     "google": dict(**_HALF, crop=None, interpolation="bilinear"),
     "big_vision": dict(**_HALF, crop=0.875, interpolation="bilinear"),
@@ -27,6 +28,8 @@ STYLES = {
     "deit3": dict(**_IMAGENET, crop=1.0, interpolation="bicubic", scale_first=True),
     "dinov2": dict(**_IMAGENET, crop=0.875, interpolation="bicubic"),
     "dinov3": dict(**_IMAGENET, crop=None, interpolation="bilinear"),
+    "clip": dict(**_OPENAI, crop=1.0, interpolation="bicubic", scale_first=True),
+    "siglip": dict(**_HALF, crop=None, interpolation="bicubic"),
     "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
@@ -95,8 +98,11 @@ class Preprocessing:
         return to_tensor(image)[None, : len(self.mean)]
 
     def adapted(self, image_size: tuple[int, int], channels: int) -> "Preprocessing":
-        """The same for another image size and number of channels, which get the mean of all."""
+        """The same for another image size and number of channels: gray and colors get the mean of all.
+
+        Of more than three channels it prepares the first, red, green and blue; the others are the caller's.
+        """
         mean, std = self.mean, self.std
-        if channels != len(mean):
+        if channels in (1, 3) and channels != len(mean):
             mean, std = ((sum(moment) / len(moment),) * channels for moment in (mean, std))
         return replace(self, image_size=image_size, mean=mean, std=std)

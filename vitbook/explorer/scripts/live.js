@@ -107,6 +107,7 @@ var vitbookLive = (() => {
       button.disabled = false;
       button.style.visibility = "visible";
       button.addEventListener("click", () => start(host));
+      host.querySelector("img")?.addEventListener("click", () => start(host));
       host.addEventListener("pointerenter", () => prepare(host), { once: true });
       button.addEventListener("focus", () => prepare(host), { once: true });
       if (location.hash.startsWith(`#${host.dataset.figure}:`)) {

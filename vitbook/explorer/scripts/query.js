@@ -10,9 +10,7 @@ const FAR = 4; // how far the query goes along each axis
 /** softmax(qKᵀ/√d)·V for one query. @returns {{scores: number[], weights: number[], answer: number}} */
 function attend(query) {
   const scores = KEYS.map((key) => (key[0] * query[0] + key[1] * query[1]) / Math.sqrt(key.length));
-  const powers = scores.map((score) => Math.exp(score - Math.max(...scores)));
-  const total = powers.reduce((sum, power) => sum + power, 0);
-  const weights = powers.map((power) => power / total);
+  const weights = softmaxOf(scores);
   return { scores, weights, answer: weights.reduce((sum, weight, i) => sum + weight * VALUES[i], 0) };
 }
 
@@ -21,18 +19,6 @@ async function query(root) {
   const find = (selector) => root.querySelector(selector);
   const plane = find(".plane");
   let q = [2, 1];
-
-  function element(tag, attributes = {}, ...children) {
-    const svg = ["circle", "line", "text"].includes(tag);
-    const made = svg ? document.createElementNS(plane.namespaceURI, tag) : document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      made.setAttribute(name, value);
-    }
-    made.append(...children);
-    return made;
-  }
-
-  const minus = (number, digits) => number.toFixed(digits).replace("-", "−");
 
   function show() {
     const { scores, weights, answer } = attend(q);
@@ -53,11 +39,11 @@ async function query(root) {
           "tr",
           {},
           element("th", { scope: "row" }, `k${"₁₂₃₄"[i]}`),
-          ...[minus(scores[i], 2), weights[i].toFixed(3), String(VALUES[i])].map((text) => element("td", {}, text)),
+          ...[decimal(scores[i], 2), weights[i].toFixed(3), String(VALUES[i])].map((text) => element("td", {}, text)),
         ),
       ),
     );
-    find(".sentence").textContent = `q = (${minus(q[0], 1)}, ${minus(q[1], 1)}): the answer is ${answer.toFixed(2)}.`;
+    find(".sentence").textContent = `q = (${decimal(q[0], 1)}, ${decimal(q[1], 1)}): the answer is ${answer.toFixed(2)}.`;
   }
 
   function move(x, y) {
@@ -65,23 +51,11 @@ async function query(root) {
     show();
   }
 
-  const follow = (event) => {
+  onDrag(plane, (event) => {
     const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(plane.getScreenCTM().inverse());
     move(point.x / UNIT, -point.y / UNIT);
-  };
-  plane.addEventListener("pointerdown", (event) => {
-    plane.setPointerCapture(event.pointerId);
-    follow(event);
   });
-  plane.addEventListener("pointermove", (event) => plane.hasPointerCapture(event.pointerId) && follow(event));
-  plane.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];
-    if (step) {
-      event.preventDefault();
-      event.stopPropagation(); // notebooks have shortcuts of their own
-      move(q[0] + step[0] / 5, q[1] + step[1] / 5);
-    }
-  });
+  onArrows(plane, (right, down) => move(q[0] + right / 5, q[1] - down / 5));
   const places = { none: [0, 0], between: [1, 1], sure: [-FAR, 0] };
   for (const [name, place] of Object.entries(places)) {
     find(`[name=${name}]`).addEventListener("click", () => move(...place));

@@ -21,7 +21,6 @@ class Package(NamedTuple):
     integrity: str
 
 
-# The version that _config.yml names in mathjax_path.
 MATHJAX = Package(
     "mathjax", "3.2.2", "Bt+SSVU8eBG27zChVewOicYs7Xsdt40qm4+UpHyX7k0/O9NliPc+x77k1/FEsPsjKPZGJvtRZM1vO+geW0OhGw=="
 )

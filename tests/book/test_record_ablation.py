@@ -1,0 +1,32 @@
+"""The ablation takes out what the recipe has; the baseline is that of scikit-learn."""
+
+from dataclasses import replace
+
+import pytest
+import record_ablation
+import record_baselines
+from sklearn.neighbors import KNeighborsClassifier
+
+from vitbook.data import digits
+from vitbook.runs import RECIPES, read_run
+
+
+@pytest.mark.parametrize("name", record_ablation.INGREDIENTS)
+def test_the_recipe_has_every_ingredient(name):
+    run = read_run(RECIPES["cifar10_quick"])
+    train, vit = record_ablation.INGREDIENTS[name]
+    assert (replace(run.train, **train), replace(run.vit, **vit)) != (run.train, run.vit)
+
+
+def test_only_one_ingredient_and_without_it_are_the_recipe_together():
+    for name in record_ablation.INGREDIENTS:
+        both = [record_ablation.CHANGES[f"{what} {name}"] for what in ("without", "only")]
+        none = record_ablation.CHANGES["none of the ten"]
+        assert tuple(left | right for left, right in zip(*both, strict=True)) == none
+
+
+def test_the_nearest_image_is_the_one_that_scikit_learn_finds():
+    data = digits()
+    train, test = (split.images.flatten(1) / 255 for split in (data.train, data.test))
+    theirs = KNeighborsClassifier(n_neighbors=1).fit(train, data.train.labels).predict(test)
+    assert record_baselines.nearest_labels(test, data).tolist() == theirs.tolist()

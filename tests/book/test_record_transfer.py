@@ -1,0 +1,70 @@
+"""The runs of chapter 16, as short as can be: what they write down, and that a second call goes on where one was."""
+
+import json
+
+import pytest
+import record_transfer
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+from small_sets import SMALL_SETS, unpack
+
+from vitbook.downloads.datasets import SOURCES
+
+
+@pytest.fixture
+def places(tmp_path) -> list[str]:
+    """Six photographs of each class to learn from and one to test on, and the arguments that name them."""
+    tiny = tmp_path / "tiny"
+    (tiny / "val" / "images").mkdir(parents=True)
+    rows = []
+    for k, wnid in enumerate(record_transfer.CLASSES):
+        (tiny / "train" / wnid / "images").mkdir(parents=True)
+        for i in range(6):
+            Image.new("RGB", (64, 64), (20 * k, 40 * i, 99)).save(tiny / "train" / wnid / "images" / f"{i}.JPEG")
+        Image.new("RGB", (64, 64), (20 * k, 100, 99)).save(tiny / "val" / "images" / f"{k}.JPEG")
+        rows.append(f"{k}.JPEG\t{wnid}\t0\t0\t63\t63\n")
+    (tiny / "val" / "val_annotations.txt").write_text("".join(rows))
+    unpack(SMALL_SETS["cifar10"], tmp_path / "cifar" / SOURCES["cifar10"].folder)
+    arguments = [str(tmp_path / "transfer.json"), "--features", str(tmp_path / "features"), "--tiny", str(tiny)]
+    return [
+        *arguments,
+        "--cifar",
+        str(tmp_path / "cifar"),
+        "--seeds",
+        "2",
+        "--tuned-seeds",
+        "2",
+        "--most",
+        "5",
+        "--old",
+        "4",
+    ]
+
+
+def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):
+    monkeypatch.setattr(record_transfer, "RATES", {"lora": (1e-3, 3e-3), "scratch": (1e-3,)})
+    monkeypatch.setattr(record_transfer, "EPOCHS", {5: 1, 50: 1})
+    record_transfer.main(places)
+    records = json.loads((tmp_path / "transfer.json").read_text())
+    key = ("method", "features", "labels", "seed", "tried", "rate")
+    kept = [tuple(record.get(name) for name in key) for record in records]
+    assert len(set(kept)) == len(kept)
+    tried = {record["rate"]: record["test_accuracy"] for record in records if record.get("tried") == "lora"}
+    tuned = [record for record in records if record.get("method") == "lora"]
+    assert {record["rate"] for record in tuned} == {max(tried, key=tried.get)} and len(tried) >= 2
+    assert [record["seed"] for record in tuned] == [0, 1] and all(0 <= r["old_accuracy"] <= 1 for r in tuned)
+    assert {record["trained_numbers"] for record in tuned} == {4 * 8 * (128 + 384) + 1290}
+    stored = load_file(tmp_path / "features")
+    assert stored["train"].shape == (60, 128) and stored["test"].dtype == torch.int8
+    record_transfer.main(places)
+    assert json.loads((tmp_path / "transfer.json").read_text()) == records
+
+
+def test_draws_hold_each_class_alike_and_a_small_one_is_within_a_large_one():
+    labels = torch.arange(10).repeat(7)
+    split = record_transfer.Split(torch.zeros(70, 3, 1, 1, dtype=torch.uint8), labels)
+    small, large = record_transfer.few(split, 2, 0), record_transfer.few(split, 5, 0)
+    assert labels[small].bincount().tolist() == [2] * 10 and set(small.tolist()) < set(large.tolist())
+    assert not set(record_transfer.few(split, 2, 0, after=5).tolist()) & set(large.tolist())
+    assert small.tolist() != record_transfer.few(split, 2, 1).tolist()

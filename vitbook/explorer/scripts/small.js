@@ -1,0 +1,50 @@
+"use strict";
+
+/* What the small figures share; it stands before their own script. */
+
+/** @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node | string)} children */
+function element(tag, attributes = {}, ...children) {
+  const drawn = ["circle", "line", "text"].includes(tag);
+  const made = drawn ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+
+/** A number with a fixed count of decimals, and a minus that is one. */
+const decimal = (number, digits) => number.toFixed(digits).replace("-", "−");
+
+const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
+
+/** @param {number[]} scores @returns {number[]} positive, their sum is 1 */
+function softmaxOf(scores) {
+  const powers = scores.map((score) => Math.exp(score - Math.max(...scores)));
+  const total = powers.reduce((sum, power) => sum + power, 0);
+  return powers.map((power) => power / total);
+}
+
+/** Whole numbers of eight bits from base64. */
+const wholeNumbers = (text) => Int8Array.from(atob(text), (letter) => (letter.charCodeAt(0) << 24) >> 24);
+
+/** Call `move` with (right, down) for each press of an arrow key on a control; notebooks have shortcuts of their own. */
+function onArrows(control, move) {
+  control.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    if (step) {
+      event.preventDefault();
+      event.stopPropagation();
+      move(...step);
+    }
+  });
+}
+
+/** Call `follow` with the event when a mouse, pen or finger presses a control, and while it is dragged. */
+function onDrag(control, follow) {
+  control.addEventListener("pointerdown", (event) => {
+    control.setPointerCapture(event.pointerId);
+    follow(event);
+  });
+  control.addEventListener("pointermove", (event) => control.hasPointerCapture(event.pointerId) && follow(event));
+}
