@@ -198,7 +198,7 @@ def places() -> LiveFigure:
         f'fill="var(--vit-position, {COLORS["position"].light})" fill-opacity="{level / 100 * (level < 128):.2f}"/>'
         for n, level in enumerate(chosen)
     )
-    alt = "A grid of places; those near the third place of the fourth row are the fullest in color."
+    alt = "A grid of places; the third place of the fourth row and its mirror image are the fullest."
     still = (
         f'<p><svg viewBox="0 0 {10 * grid} {10 * grid}" width="256" height="256" role="img" aria-label="{alt}">{cells}'
         "</svg></p>\n<p>The fuller a place, the more similar its learned position is to that of the third place in the "
@@ -337,7 +337,7 @@ def _vectors() -> torch.Tensor:
 
 def packed_places() -> dict:
     """Cosine similarities of positions, learned and from sines, for places.js: whole hundredths, one byte each."""
-    model = load_pretrained("vitbook:cifar10").model
+    model = load_pretrained("vitbook:cifar10_plain").model
     rows, columns = model.embedding.grid
     dim = model.config.dim
     tables = dict(
