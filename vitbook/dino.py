@@ -132,7 +132,7 @@ class StudentAndTeacher(nn.Module):
 
     @torch.no_grad()
     def follow(self, teacher: Answers, momentum: float, center_momentum: float = 0.9) -> None:
-        """Move the teacher towards the student, and the center towards the mean of these answers."""
+        """Move the teacher toward the student, and the center toward the mean of these answers."""
         for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
             slow.lerp_(fast, 1 - momentum)
         self.center.lerp_(teacher.mean(dim=(0, 1)), 1 - center_momentum)
