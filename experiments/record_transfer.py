@@ -186,7 +186,8 @@ def main(arguments: list[str] | None = None) -> None:
             (known, asked), index = extracted(), few(pool, count, seed)
             return said(read_off(method, known[index], pool.labels[index], asked, test.labels))
 
-        recorder.once(lambda: {"images": len(torch.cat(extracted()))}, method="extract", features=kind)
+        seen = lambda: {"images": int(torch.cat(extracted()).any(dim=1).sum())}  # noqa: E731
+        recorder.once(seen, method="extract", features=kind)
         names = ("method", "labels", "seed")
         for key in product(("neighbors", "probe"), (n for n in counts if n <= given.most), range(seeds)):
             if key[1] == READ[-1] and key[2]:

@@ -1,17 +1,31 @@
 """The exercises of chapters/16_fine_tuning.ipynb."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
-from vitbook.exercises.grading import Exercise
-from vitbook.exercises.inputs import normal
+from vitbook.exercises.grading import Exercise, Refused
+from vitbook.exercises.inputs import normal, random_module
 from vitbook.features import neighbor_votes
 
-tokens = Exercise(577, "24 patches along each side, and the class token.", level="easy") | {
-    "The class token is missing.": 576,
-    "That is the number at 224 pixels.": 197,
+share = Exercise(
+    lambda layer, depth, decay: decay ** (depth + 1 - layer),
+    "the head is layer depth + 1 and has a share of 1; each layer below it has decay times that of the one above.",
+    lambda g: [(layer, depth, decay) for layer, depth, decay in ((0, 4, 0.7), (3, 6, 0.8), (5, 4, 0.5))],
+    level="easy",
+) | {
+    "You let the embedding learn fastest. It holds what serves any task; the head is what is new.": (
+        lambda layer, depth, decay: decay**layer
+    ),
+    "You give the last block all of the rate. The layer above it, with the head, has all; it has decay times that.": (
+        lambda layer, depth, decay: decay ** (depth - layer)
+    ),
+    "You multiply the decay by the number of layers. Each layer multiplies once more: a power.": (
+        lambda layer, depth, decay: decay * (depth + 1 - layer)
+    ),
 }
 
 
@@ -41,5 +55,68 @@ standardise = Exercise(
     "The test features still have a say.": lambda a, b: standardise.reference(torch.cat([a, b]), b),
     "The test features are standardized separately: a single image has no standard deviation.": (
         lambda train, test: standardise.reference(test, test)
+    ),
+}
+
+
+def _lora(x: Tensor, linear: nn.Linear, rank: int, alpha: float, a: Tensor, b: Tensor, scale: float = 1.0) -> Tensor:
+    """xWᵀ + b + (α/r) xAᵀBᵀ."""
+    return linear(x) + scale * alpha / rank * (x @ a.T @ b.T)
+
+
+def _as_lora(theirs: type) -> Callable:
+    """A class of modules as a function of its input, and of what A and B have learned."""
+    if not isinstance(theirs, type):
+        return theirs
+
+    def attempt(x: Tensor, linear: nn.Linear, rank: int, alpha: float, a: Tensor, b: Tensor) -> Tensor:
+        before = {name: parameter.clone() for name, parameter in linear.named_parameters()}
+        module = theirs(linear, rank, alpha).to(x)
+        for name, expected in (("a", a), ("b", b)):
+            got = getattr(module, name, None)
+            if not isinstance(got, nn.Parameter):
+                raise Refused(f"{name} must be an nn.Parameter of the module, got {type(got).__name__}")
+            if got.shape != expected.shape:
+                raise Refused(f"{name}: expected shape {tuple(expected.shape)}, got {tuple(got.shape)}")
+        if module.b.any():
+            raise Refused("b starts with other numbers than zeros: the model is changed before it has learned anything")
+        if not module.a.any():
+            raise Refused("a and b both start with zeros: neither ever gets a gradient, as each waits for the other")
+        if learn := [name for name, p in module.named_parameters() if p.requires_grad and name not in ("a", "b")]:
+            raise Refused(f"W and its bias stay as they are, {', '.join(learn)} would learn: requires_grad_(False)")
+        if any(not torch.equal(before[name].to(p), p) for name, p in linear.named_parameters()):
+            raise Refused("the weights of the linear map were changed")
+        with torch.no_grad():
+            module.a.copy_(a)
+            module.b.copy_(b)
+        return module(x)
+
+    return attempt
+
+
+lora = Exercise(
+    _lora,
+    "linear(x) + alpha / rank * (x @ a.T @ b.T), a random of shape (rank, D_in), b zeros of shape (D_out, rank).",
+    lambda g: [
+        (
+            normal(g, 2, t, d_in),
+            random_module(g, lambda d_in=d_in, d_out=d_out: nn.Linear(d_in, d_out)),
+            rank,
+            alpha,
+            normal(g, rank, d_in),
+            normal(g, d_out, rank),
+        )
+        for t, d_in, d_out, rank, alpha in ((3, 5, 7, 2, 6.0), (4, 9, 6, 3, 8.0))
+    ],
+    level="hard",
+    adapt=_as_lora,
+) | {
+    "You forgot the scale α/r.": lambda x, linear, r, alpha, a, b: _lora(x, linear, r, alpha, a, b, r / alpha),
+    "You multiply by α and do not divide by r.": lambda x, linear, r, alpha, a, b: _lora(x, linear, r, alpha, a, b, r),
+    "You divide by √r: that is rsLoRA. Hu et al. divide by r.": (
+        lambda x, linear, r, alpha, a, b: _lora(x, linear, r, alpha, a, b, math.sqrt(r))
+    ),
+    "You left W out: LoRA is added to it.": (
+        lambda x, linear, r, alpha, a, b: _lora(x, linear, r, alpha, a, b) - linear(x)
     ),
 }
