@@ -61,7 +61,9 @@ def load_less(app: Sphinx, pagename: str, templatename: str, context: dict, doct
     for kind in ("script_files", "css_files"):
         context[kind] = [file for file in context[kind] if not UNUSED.search(str(vars(file)).lower())]
     for script in context["script_files"]:
-        if script.filename and pagename != "search" and "documentation_options" not in str(script.filename):
+        if pagename == "search":  # whose own scripts need the others at once; all pages share these objects
+            script.attributes.pop("defer", None)
+        elif script.filename and "documentation_options" not in str(script.filename):
             script.attributes["defer"] = "defer"
 
 

@@ -50,11 +50,10 @@ document.addEventListener("DOMContentLoaded", () => {
         add(file, whole ? title : `${title} · ${titles[file]}`, whole || id === null ? "" : `#${id}`, null, (whole ? 60 : 40) + 9 * early(title));
       }
     }
-    for (const [term, places] of Object.entries(indexentries)) {
-      const exact = term.toLowerCase() === meant || term.toLowerCase() === asked;
-      for (const [file, id] of places.filter(([file]) => docnames[file] === "glossary" && (exact || fits(term)))) {
-        add(file, `${term} · ${titles[file]}`, `#${id}`, null, exact ? 100 : 30 + 9 / words(term).length);
-      }
+    const terms = Object.entries(indexentries).filter(([, places]) => places.some(([file]) => docnames[file] === "glossary"));
+    const exact = terms.filter(([term]) => [asked, meant].includes(term.toLowerCase()));
+    for (const [term, places] of exact.length ? exact : terms.filter(([term]) => fits(term))) {
+      places.forEach(([file, id]) => add(file, `${term} · ${titles[file]}`, `#${id}`, null, exact.length ? 100 : 30));
     }
     for (const [page, title, anchor, , score] of Search.performTermsSearch(searched, excluded)) {
       add(docnames.indexOf(page), title, anchor, null, score);
@@ -70,8 +69,8 @@ document.addEventListener("DOMContentLoaded", () => {
   // The text about the first place found, without the buttons at the top of the page; of a term, its definition.
   Search.makeSearchSummary = (html, stems, anchor) => {
     const page = new DOMParser().parseFromString(html, "text/html");
-    page.querySelectorAll(".headerlink, script, style").forEach((one) => one.remove());
-    const term = anchor?.startsWith("#term-") && page.getElementById(anchor.slice(1))?.nextElementSibling;
+    page.querySelectorAll("h1, h2, h3, .headerlink, .cell_input, script, style").forEach((one) => one.remove());
+    const term = anchor?.startsWith("#term-") && page.getElementById(anchor.slice(1))?.closest("dt")?.nextElementSibling;
     const section = anchor && page.getElementById(anchor.slice(1));
     const text = (term || section || page.querySelector("article.bd-article"))?.textContent.replace(/\s+/g, " ").trim();
     if (!text) return null;

@@ -76,7 +76,7 @@ def lesson(data: Dataset, teachers: list[nn.Module], images: int, epochs: int, s
     chosen, shown = torch.randperm(len(data.train))[:images], []
     for _ in range(epochs):
         for some in chosen[torch.randperm(len(chosen))].split(BATCH):
-            x = random_flip(random_crop(data.train.images[some], padding=3))
+            x = random_flip(random_crop(data.train.images[some].float(), padding=3)).to(torch.uint8)
             z = data.normalize(x).to(device())
             with torch.no_grad(), half():
                 taught = [teacher(z).float() for teacher in teachers]

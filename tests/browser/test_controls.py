@@ -105,6 +105,19 @@ def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
         assert visit.complaints == []
 
 
+def test_search_answers_with_the_term_then_with_the_chapter_and_keeps_the_code_back(site: Site) -> None:
+    with site.visit("search.html?q=attention") as visit:
+        found = visit.page.locator("#search-results li")
+        found.nth(1).wait_for()
+        assert "glossary.html#term-attention" in found.nth(0).locator("a").get_attribute("href").lower()
+        assert "01_attention.html" in found.nth(1).locator("a").get_attribute("href")
+        code = visit.page.locator("#search-results a[href*='api/']")
+        assert code.count() == 0
+        visit.page.locator(".search-filter input").check()
+        code.first.wait_for(state="attached")
+        assert visit.complaints == []
+
+
 def test_on_a_phone_both_sidebars_open_and_close_by_touch_and_key(site: Site) -> None:
     with site.visit(CHAPTER, "phone") as visit:
         contents = visit.page.locator("nav.bd-docs-nav a", has_text="Notation").first

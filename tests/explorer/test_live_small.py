@@ -92,7 +92,7 @@ def assert_shows(figure, tokens: torch.Tensor, size: int, x: float, y: float) ->
 
 @pytest.mark.parametrize("figure", ["places"], indirect=True)
 def test_positions_are_as_similar_as_torch_says(figure, browser):
-    model = load_pretrained("vitbook:cifar10").model
+    model = load_pretrained("vitbook:cifar10_plain").model
     rows, columns = model.embedding.grid
     tables = {
         "learned": model.embedding.positions().detach()[:, 1:],

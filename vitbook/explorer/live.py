@@ -158,9 +158,19 @@ def query() -> LiveFigure:
 
 def scale() -> LiveFigure:
     """A query and eight keys whose width is chosen: their scores and weights, with and without √d."""
+    query, *keys = _vectors()[:, :64] / 32
+    scores = torch.stack(keys) @ query
+    bars = "".join(
+        f'<rect x="{left}" y="{12 * i}" width="{120 * weight + 1:.1f}" height="9" '
+        f'fill="var(--vit-{kind}, {COLORS[kind].light})"/>'
+        for left, kind, weights in [(0, "muted", scores), (150, "key", scores / 8)]
+        for i, weight in enumerate(weights.softmax(dim=0).tolist())
+    )
+    alt = "Two columns of eight bars: on the left two have nearly all the length, on the right each has some."
     still = (
-        "<p>A query and eight keys are 1 to 512 normally distributed numbers long. At each width d, the scores q·k and "
-        "q·k/√d, and the softmax of both.</p>"
+        f'<p><svg viewBox="0 0 280 96" width="420" height="144" role="img" aria-label="{alt}">{bars}</svg></p>\n'
+        "<p>The weights of eight keys for one query, at a width of 64: softmax(q·k) on the left, softmax(q·k/√d) on "
+        "the right. What do other widths do to both?</p>"
     )
     parts = {"scale": bundle("scale"), "vectors": delivered("vectors", packed_vectors())}
     return LiveFigure(host("scale", "", still), "The width, and the softmax", parts)
@@ -188,7 +198,7 @@ def places() -> LiveFigure:
         f'fill="var(--vit-position, {COLORS["position"].light})" fill-opacity="{level / 100 * (level < 128):.2f}"/>'
         for n, level in enumerate(chosen)
     )
-    alt = "A grid of places; those near the third place of the fourth row are the fullest in color."
+    alt = "A grid of places; the third place of the fourth row and its mirror image are the fullest."
     still = (
         f'<p><svg viewBox="0 0 {10 * grid} {10 * grid}" width="256" height="256" role="img" aria-label="{alt}">{cells}'
         "</svg></p>\n<p>The fuller a place, the more similar its learned position is to that of the third place in the "
@@ -316,14 +326,18 @@ def packed_digits() -> dict:
 
 def packed_vectors() -> dict:
     """A query and eight keys (512,), normally distributed, for scale.js: whole numbers of 32nds, one byte each."""
-    drawn = torch.randn(9, 512, generator=torch.Generator().manual_seed(0))
-    query, *keys = (_bytes(vector * 32) for vector in drawn)
+    query, *keys = (_bytes(vector) for vector in _vectors())
     return dict(unit=1 / 32, query=query, keys=keys)
+
+
+def _vectors() -> torch.Tensor:
+    """Normally distributed numbers (9, 512), in whole 32nds."""
+    return (torch.randn(9, 512, generator=torch.Generator().manual_seed(0)) * 32).round().clamp(-128, 127)
 
 
 def packed_places() -> dict:
     """Cosine similarities of positions, learned and from sines, for places.js: whole hundredths, one byte each."""
-    model = load_pretrained("vitbook:cifar10").model
+    model = load_pretrained("vitbook:cifar10_plain").model
     rows, columns = model.embedding.grid
     dim = model.config.dim
     tables = dict(

@@ -237,13 +237,13 @@ function linear(x, { weight, bias }) {
 }
 
 function layerNorm(x, { weight, bias }) {
-  const y = x.space.matrix(x.rows, x.columns);
+  const y = x.space.room(x.rows, x.columns);
   x.space.kernels.layerNorm(y.at, x.at, weight.at, bias.at, x.rows, x.columns, LAYER_NORM_EPS);
   return y;
 }
 
 function gelu(x) {
-  const y = x.space.matrix(x.rows, x.columns);
+  const y = x.space.room(x.rows, x.columns);
   x.space.kernels.gelu(y.at, x.at, x.rows * x.columns);
   return y;
 }

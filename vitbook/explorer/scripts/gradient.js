@@ -103,14 +103,14 @@ function linearBack({ weight }, grads, x, dy) {
 }
 
 function layerNormBack({ weight }, grads, x, dy) {
-  const dx = x.space.matrix(x.rows, x.columns);
+  const dx = x.space.room(x.rows, x.columns);
   const { kernels } = x.space;
   kernels.layerNormBack(dx.at, grads.weight.at, grads.bias.at, dy.at, x.at, weight.at, x.rows, x.columns, LAYER_NORM_EPS);
   return dx;
 }
 
 function geluBack(x, dy) {
-  const dx = x.space.matrix(x.rows, x.columns);
+  const dx = x.space.room(x.rows, x.columns);
   x.space.kernels.geluBack(dx.at, dy.at, x.at, x.rows * x.columns);
   return dx;
 }

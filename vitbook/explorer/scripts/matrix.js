@@ -37,13 +37,23 @@ class Workspace {
    * @param {number} columns
    */
   matrix(rows, columns) {
+    const made = this.room(rows, columns);
+    made.data.fill(0);
+    return made;
+  }
+
+  /**
+   * A matrix that holds whatever was there, for one that is about to be written as a whole.
+   * @param {number} rows
+   * @param {number} columns
+   */
+  room(rows, columns) {
     const at = this.top;
     this.top += Math.ceil((rows * columns) / 4) * 16; // the kernels take four numbers at a time
     const missing = this.top - this.memory.buffer.byteLength;
     if (missing > 0) {
       this.grow(Math.max(missing, this.memory.buffer.byteLength));
     }
-    new Float32Array(this.memory.buffer, at, (this.top - at) / 4).fill(0);
     return new Matrix(this, at, rows, columns, columns);
   }
 
@@ -136,14 +146,16 @@ function transposedTimes(a, b, into) {
  * A·Bᵀ, likewise. (m, k), (n, k) → (m, n).
  * @type {(a: Matrix, b: Matrix, into?: Matrix) => Matrix}
  */
-function timesTransposed(a, b, into = a.space.matrix(a.rows, b.rows)) {
-  return a.space.forNow(() => times(a, transposed(b), into));
+function timesTransposed(a, b, into) {
+  const made = into ?? a.space.room(a.rows, b.rows);
+  a.space.forNow(() => product(a.rows, a.columns, a.stride, 1, a, transposed(b), made, into !== undefined));
+  return made;
 }
 
-function product(m, k, rowA, stepA, a, b, into = a.space.matrix(m, b.columns)) {
-  const { kernels } = a.space;
-  kernels.product(into.at, into.stride, a.at, rowA, stepA, b.at, b.stride, m, b.columns, k, 1);
-  return into;
+function product(m, k, rowA, stepA, a, b, into, added = into !== undefined) {
+  const c = into ?? a.space.room(m, b.columns);
+  a.space.kernels.product(c.at, c.stride, a.at, rowA, stepA, b.at, b.stride, m, b.columns, k, Number(added));
+  return c;
 }
 
 /**
@@ -151,7 +163,7 @@ function product(m, k, rowA, stepA, a, b, into = a.space.matrix(m, b.columns)) {
  * @type {(x: Matrix) => Matrix}
  */
 function transposed(x) {
-  const y = x.space.matrix(x.columns, x.rows);
+  const y = x.space.room(x.columns, x.rows);
   x.space.kernels.transpose(y.at, y.stride, x.at, x.stride, x.rows, x.columns);
   return y;
 }

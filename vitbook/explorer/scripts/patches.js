@@ -73,9 +73,11 @@ async function patches(root, _, photograph) {
       context.lineTo(board.width, at);
     }
     context.stroke();
-    context.strokeStyle = style.getPropertyValue("--query");
-    context.lineWidth = 8;
-    context.strokeRect(column * P * ENLARGED, row * P * ENLARGED, P * ENLARGED, P * ENLARGED);
+    for (const [color, width] of [["--surface", 14], ["--query", 8]]) {
+      context.strokeStyle = style.getPropertyValue(color);
+      context.lineWidth = width;
+      context.strokeRect(column * P * ENLARGED, row * P * ENLARGED, P * ENLARGED, P * ENLARGED);
+    }
   }
 
   find("[name=size]").addEventListener("input", show);
