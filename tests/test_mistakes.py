@@ -1,5 +1,7 @@
 """Each mistake is wrong, is called like the right code, and is caught by the properties that say so."""
 
+import re
+
 import notebook_lint as lint
 import pytest
 import torch
@@ -30,6 +32,8 @@ def test_what_is_said_of_it_is_whole(mistake):
     for text in (mistake.symptom, mistake.cause):
         assert text[0].isupper() and text[-1] in ".]", text
     assert mistake.symptom != mistake.cause
+    assert re.fullmatch(r"|[\w.-]+/[\w.-]+/((issues|pull)/\d+|blob/[0-9a-f]{40}/.+)", mistake.found)
+    assert (mistake.source == "our own") == (not mistake.found) and "blob" not in mistake.source
     chapter, _, anchor = mistake.where.partition("#")
     if (lint.CHAPTERS / chapter).exists():
         assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), mistake.where

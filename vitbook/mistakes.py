@@ -1,7 +1,7 @@
 """The mistakes of the wild, named: each the smallest wrong variant of the right code, beside its symptom.
 
-Those of Parts I to V were seen in public teaching code, those of Part VI are our own. None raises an error: a model
-with one of them runs, and mostly it even trains.
+Each names a public file or thread where somebody made it, or is our own, as are all of Part VI. None raises an error:
+a model with one of them runs, and mostly it even trains.
 `MISTAKES` holds them by name, `broken_vit` builds a Vision Transformer that has some of them.
 """
 
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from html import escape
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from vitbook import encoder, vit
 from vitbook import properties as prop
 from vitbook._support.names import unknown
+from vitbook._support.site import chapters_address
 from vitbook.attention import attention, attention_scores, attention_weights
 from vitbook.attention_maps import patch_map, rollout
 from vitbook.contrastive import ScaleAndBias, cosines, name_probabilities, sigmoid_loss, softmax_loss
@@ -48,6 +50,7 @@ class Mistake:
     cause: str  # what is wrong, said to whoever wrote it
     where: str  # the section that explains it, as a link from another chapter
     caught_by: tuple[Callable, ...]  # the properties that reject it, the most telling first
+    found: str = ""  # where somebody made it: the end of an address on GitHub; "" for one of our own
 
     @property
     def name(self) -> str:
@@ -59,20 +62,29 @@ class Mistake:
         """The name, in words."""
         return re.sub(r"(?<!^)(?=[A-Z])|_", " ", self.name).lower()
 
+    @property
+    def source(self) -> str:
+        """Where it was found, as one cites it: OWNER/REPOSITORY#THREAD, OWNER/REPOSITORY/FILE, or "our own"."""
+        return re.sub(r"/blob/\w+", "", re.sub(r"/(issues|pull)/", "#", self.found)) or "our own"
+
 
 MISTAKES: dict[str, Mistake] = {}
 
 
-def _wrong(section: str, *caught_by: Callable, of: Callable | None = None) -> Callable[[Callable], Callable]:
+def _wrong(
+    section: str, *caught_by: Callable, of: Callable | None = None, found: str = ""
+) -> Callable[[Callable], Callable]:
     """Put what is defined below into `MISTAKES`. Its docstring is a line for the symptom and one for the cause.
 
     of: what it is a wrong variant of; for a class, what it derives from.
+    found: a file or thread of GitHub where somebody made it, as the end of its address; none for a mistake of our own.
     """
 
     def register(variant: Callable) -> Callable:
         symptom, cause = inspect.getdoc(variant).splitlines()
         right = of or next(base for base in variant.__mro__[1:] if base.__module__ != __name__)
-        MISTAKES[variant.__name__] = Mistake(variant, right, symptom, cause, section.replace("#", ".ipynb#"), caught_by)
+        where = section.replace("#", ".ipynb#")
+        MISTAKES[variant.__name__] = Mistake(variant, right, symptom, cause, where, caught_by, found)
         return variant
 
     return register
@@ -86,7 +98,13 @@ def _hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask, -math.inf)
 
 
-@_wrong("01_attention#all-queries-at-once-by-matrices", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
+@_wrong(
+    "01_attention#all-queries-at-once-by-matrices",
+    prop.rows_sum_to_one,
+    prop.attention_equals_torch,
+    of=attention,
+    found="labmlai/annotated_deep_learning_paper_implementations/issues/146",
+)
 def softmax_over_the_queries(q, k, v, mask=None):
     """The columns of the weights sum to 1 and the rows do not: an output is no blend of values.
     Your softmax runs over the queries, dim=-2. It is each query that shares out its attention: dim=-1."""
@@ -94,7 +112,13 @@ def softmax_over_the_queries(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong("01_attention#all-queries-at-once-by-matrices", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
+@_wrong(
+    "01_attention#all-queries-at-once-by-matrices",
+    prop.rows_sum_to_one,
+    prop.attention_equals_torch,
+    of=attention,
+    found="PetrochukM/PyTorch-NLP/issues/2",
+)
 def softmax_over_the_first_axis(q, k, v, mask=None):
     """An image's logits depend on which others are in its batch.
     Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1."""
@@ -102,7 +126,9 @@ def softmax_over_the_first_axis(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong("02_scale#how-large-is-a-dot-product", prop.attention_equals_torch, of=attention)
+@_wrong(
+    "02_scale#how-large-is-a-dot-product", prop.attention_equals_torch, of=attention, found="huggingface/blog/pull/2893"
+)
 def no_scale(q, k, v, mask=None):
     """The wider a head, the closer its weights come to 0 and 1, and the less gradient gets through.
     Your scores are not divided by √D_h."""
@@ -110,7 +136,9 @@ def no_scale(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong("02_scale#no-slope-left", prop.attention_equals_torch, of=attention)
+@_wrong(
+    "02_scale#no-slope-left", prop.attention_equals_torch, of=attention, found="AI-Hypercomputer/maxtext/issues/1370"
+)
 def multiplied_by_the_scale(q, k, v, mask=None):
     """From the first step on, nearly all of a query's attention goes to one key.
     Your scores are multiplied by √D_h; they have to be divided by it."""
@@ -118,7 +146,13 @@ def multiplied_by_the_scale(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong("02_scale#before-the-softmax-not-after", prop.rows_sum_to_one, prop.attention_equals_torch, of=attention)
+@_wrong(
+    "02_scale#before-the-softmax-not-after",
+    prop.rows_sum_to_one,
+    prop.attention_equals_torch,
+    of=attention,
+    found="FrancescoSaverioZuppichini/ViT/issues/2",
+)
 def scaled_after_the_softmax(q, k, v, mask=None):
     """Rows of the weights sum to 1/√D_h, and the scores are as large as without any scale.
     You divide by √D_h after the softmax. The scores have to be divided, before it."""
@@ -126,7 +160,13 @@ def scaled_after_the_softmax(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong("01_attention#looking-away-a-mask", prop.hidden_keys_do_not_leak, prop.attention_equals_torch, of=attention)
+@_wrong(
+    "01_attention#looking-away-a-mask",
+    prop.hidden_keys_do_not_leak,
+    prop.attention_equals_torch,
+    of=attention,
+    found="rasbt/LLMs-from-scratch/issues/1061",
+)
 def mask_says_where_not_to_look(q, k, v, mask=None):
     """Tokens see what should be hidden from them, padding or the future, and nothing else.
     Your mask hides where it is True. Here, as for torch's fused attention, True means may look."""
@@ -134,7 +174,13 @@ def mask_says_where_not_to_look(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong("01_attention#looking-away-a-mask", prop.hidden_keys_do_not_leak, prop.attention_equals_torch, of=attention)
+@_wrong(
+    "01_attention#looking-away-a-mask",
+    prop.hidden_keys_do_not_leak,
+    prop.attention_equals_torch,
+    of=attention,
+    found="open-mmlab/mmdetection/issues/11803",
+)
 def mask_added_as_zero_and_one(q, k, v, mask=None):
     """What is hidden keeps a share of the attention.
     Your mask is added to the scores as 0 and 1, which hides nothing. Put −∞ where it is False."""
@@ -148,6 +194,7 @@ def mask_added_as_zero_and_one(q, k, v, mask=None):
     prop.hidden_keys_do_not_leak,
     prop.attention_equals_torch,
     of=attention,
+    found="huggingface/pytorch-image-models/pull/2236",
 )
 def masked_after_the_softmax(q, k, v, mask=None):
     """Rows of the weights sum to less than 1 wherever something is hidden.
@@ -180,7 +227,7 @@ class StepByStep(MultiHeadSelfAttention):
         return merge_heads(heads)
 
 
-@_wrong("02_scale#which-d", prop.multihead_equals_torch)
+@_wrong("02_scale#which-d", prop.multihead_equals_torch, found="lucidrains/vit-pytorch/issues/65")
 class ScaledByTheWholeWidth(StepByStep):
     """The weights are flatter than they should be, the more so the more heads there are.
     Your scores are divided by √D; one head is D_h wide, so it is √D_h."""
@@ -202,7 +249,10 @@ class HeadsNotSplit(StepByStep):
 
 
 @_wrong(
-    "04_multihead#cutting-queries-keys-and-values-into-heads", prop.tokens_have_no_order, prop.multihead_equals_torch
+    "04_multihead#cutting-queries-keys-and-values-into-heads",
+    prop.tokens_have_no_order,
+    prop.multihead_equals_torch,
+    found="reczoo/FuxiCTR/issues/30",
 )
 class ViewWithoutTranspose(StepByStep):
     """A head holds all of the first tokens and nothing of the last: permute the tokens, and other numbers come.
@@ -213,7 +263,10 @@ class ViewWithoutTranspose(StepByStep):
 
 
 @_wrong(
-    "04_multihead#cutting-queries-keys-and-values-into-heads", prop.tokens_have_no_order, prop.multihead_equals_torch
+    "04_multihead#cutting-queries-keys-and-values-into-heads",
+    prop.tokens_have_no_order,
+    prop.multihead_equals_torch,
+    found="jsbaan/transformer-from-scratch/pull/6",
 )
 class MergedWithoutTranspose(StepByStep):
     """An output token holds one head's answers to several tokens: permute the tokens, and other numbers come.
@@ -223,7 +276,11 @@ class MergedWithoutTranspose(StepByStep):
         return heads.reshape(heads.shape[0], heads.shape[2], -1)
 
 
-@_wrong("04_multihead#all-heads-from-one-linear-map", prop.multihead_equals_torch)
+@_wrong(
+    "04_multihead#all-heads-from-one-linear-map",
+    prop.multihead_equals_torch,
+    found="FrancescoSaverioZuppichini/ViT/blob/a9b7e146885fb39bc3f8592c54fc01a30e927e66/README.md",
+)
 class QkvInterleaved(StepByStep):
     """Trained from scratch it is as good as any; with somebody else's weights it computes nonsense.
     You cut the 3D columns into (D, 3), so that query, key and value take turns. They lie as (3, D), in blocks."""
@@ -232,7 +289,11 @@ class QkvInterleaved(StepByStep):
         return [split_heads(part, self.num_heads) for part in self.qkv(x).view(*x.shape, 3).unbind(dim=-1)]
 
 
-@_wrong("04_multihead#all-heads-from-one-linear-map", prop.multihead_equals_torch)
+@_wrong(
+    "04_multihead#all-heads-from-one-linear-map",
+    prop.multihead_equals_torch,
+    found="aladdinpersson/Machine-Learning-Collection/issues/3",
+)
 class HeadsSeeASlice(StepByStep):
     """A head's queries change with D_h columns of a token and with no other.
     You cut x into heads before the projections. Every head projects the whole token, all D numbers of it."""
@@ -244,7 +305,7 @@ class HeadsSeeASlice(StepByStep):
         return [split_heads(part, self.num_heads) for part in parts]
 
 
-@_wrong("04_multihead#what-w_o-is-for", prop.multihead_equals_torch)
+@_wrong("04_multihead#what-w_o-is-for", prop.multihead_equals_torch, found="Kyubyong/transformer/issues/117")
 class NoOutputProjection(StepByStep):
     """A head writes into its own D_h columns of a token and into no other.
     Your heads are concatenated and not projected: W_O is missing."""
@@ -255,7 +316,12 @@ class NoOutputProjection(StepByStep):
         return self.dropout(self.merge(self.drop(weights) @ v)), weights
 
 
-@_wrong("09_vit#one-image-does-not-touch-another", prop.examples_do_not_mix, prop.multihead_equals_torch)
+@_wrong(
+    "09_vit#one-image-does-not-touch-another",
+    prop.examples_do_not_mix,
+    prop.multihead_equals_torch,
+    found="om-ai-lab/OmDet/issues/19",
+)
 class BatchTakenForTokens(StepByStep):
     """An image's logits depend on which others are in its batch, and its patches do not see one another.
     Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True."""
@@ -265,7 +331,7 @@ class BatchTakenForTokens(StepByStep):
         return output.transpose(0, 1), weights
 
 
-@_wrong("01_attention#dropout-on-the-weights", prop.every_dropout_acts)
+@_wrong("01_attention#dropout-on-the-weights", prop.every_dropout_acts, found="zhouhaoyi/Informer2020/issues/97")
 class AttentionDropoutUnread(StepByStep):
     """A model with attention dropout trains as one without.
     Your attention dropout is an argument that nothing reads."""
@@ -274,7 +340,7 @@ class AttentionDropoutUnread(StepByStep):
         return weights
 
 
-@_wrong("05_transformer#what-must-not-be-seen", prop.the_future_does_not_leak)
+@_wrong("05_transformer#what-must-not-be-seen", prop.the_future_does_not_leak, found="keras-team/keras-hub/issues/137")
 class MaskStopsAfterTheFirstLayer(Transformer):
     """The loss in training comes close to 0, and what the model writes is no good: it has read the answer.
     Your mask reaches the first layer alone. In the others every position sees the future."""
@@ -289,14 +355,24 @@ class MaskStopsAfterTheFirstLayer(Transformer):
 # Equation 1
 
 
-@_wrong("06_patches#view-does-not-cut", prop.patchify_equals_loops, of=patchify)
+@_wrong(
+    "06_patches#view-does-not-cut",
+    prop.patchify_equals_loops,
+    of=patchify,
+    found="UdbhavPrasad072300/Transformer-Implementations/issues/5",
+)
 def view_without_permute(images, patch_size):
     """Put back together, the patches do not show the image. The model trains all the same.
     You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between."""
     return images.reshape(len(images), -1, images.shape[1] * patch_size**2)
 
 
-@_wrong("06_patches#the-order-inside-a-patch", prop.patchify_equals_loops, of=patchify)
+@_wrong(
+    "06_patches#the-order-inside-a-patch",
+    prop.patchify_equals_loops,
+    of=patchify,
+    found="FrancescoSaverioZuppichini/ViT/blob/30969be4634c293762e95ab3ef23cacb52ba86ba/main.py",
+)
 def channels_last_in_a_patch(images, patch_size):
     """Trained from scratch it is as good as any; with the weights of a convolution it computes nonsense.
     Inside a patch your numbers run (p q c), channel last. As in a convolution's weight, it should be (c p q)."""
@@ -306,7 +382,11 @@ def channels_last_in_a_patch(images, patch_size):
 _BATCH = 2  # of the two mistakes below
 
 
-@_wrong("07_embedding#a-token-that-speaks-for-the-image", prop.parameters_fit_every_batch)
+@_wrong(
+    "07_embedding#a-token-that-speaks-for-the-image",
+    prop.parameters_fit_every_batch,
+    found="MuhammadArdiPutra/medium_articles/pull/1",
+)
 class BatchSizedClassToken(ImageEmbedding):
     """The model runs with one batch size only, and each place in a batch learns a class token of its own.
     Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it."""
@@ -316,7 +396,11 @@ class BatchSizedClassToken(ImageEmbedding):
         self.cls_token = nn.Parameter(self.cls_token.repeat(_BATCH, 1, 1))
 
 
-@_wrong("07_embedding#equation-1-complete", prop.parameters_fit_every_batch)
+@_wrong(
+    "07_embedding#equation-1-complete",
+    prop.parameters_fit_every_batch,
+    found="MuhammadArdiPutra/medium_articles/pull/1",
+)
 class BatchSizedPositions(ImageEmbedding):
     """The model runs with one batch size only, and each place in a batch learns positions of its own.
     Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it."""
@@ -342,7 +426,7 @@ class DropoutForgetsThePositions(ImageEmbedding):
 # Equations 2 and 3
 
 
-@_wrong("08_encoder#layernorm-by-hand", prop.norm_makes_variance_one)
+@_wrong("08_encoder#layernorm-by-hand", prop.norm_makes_variance_one, found="harvardnlp/annotated-transformer/pull/119")
 class UnbiasedVariance(nn.LayerNorm):
     """Somebody else's weights give almost the right logits, the more wrong the narrower the model.
     Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D."""
@@ -352,7 +436,7 @@ class UnbiasedVariance(nn.LayerNorm):
         return (x - x.mean(dim=-1, keepdim=True)) / (variance + self.eps).sqrt() * self.weight + self.bias
 
 
-@_wrong("08_encoder#equation-3", prop.block_equals_torch)
+@_wrong("08_encoder#equation-3", prop.block_equals_torch, found="namedtensor/notation/issues/72")
 class GeluTwice(EncoderBlock):
     """The MLP can hardly subtract: what it adds to a token is nowhere below −0.17.
     You apply GELU after the second linear map of the MLP too. There is one, between the two maps."""
@@ -367,6 +451,7 @@ class GeluTwice(EncoderBlock):
     prop.eval_is_deterministic,
     prop.tokens_have_no_order,
     prop.block_equals_torch,
+    found="delip/PyTorchNLPBook/issues/28",
 )
 class FunctionalDropout(EncoderBlock):
     """In evaluation, the same image gets other logits at every call.
@@ -376,7 +461,7 @@ class FunctionalDropout(EncoderBlock):
         return F.dropout(super().forward(x), 0.1)
 
 
-@_wrong("08_encoder#how-large-is-a-block", prop.sizes_follow_the_arguments)
+@_wrong("08_encoder#how-large-is-a-block", prop.sizes_follow_the_arguments, found="uygarkurt/ViT-PyTorch/pull/1")
 class SizesFixed(EncoderBlock):
     """Another width asked for, the same number of parameters, or an error deep inside.
     A layer takes its size from a fixed number or a global variable, and not from its arguments."""
@@ -388,7 +473,7 @@ class SizesFixed(EncoderBlock):
 # Equation 4
 
 
-@_wrong("09_vit#equation-4", prop.vit_equals_equations_1_to_4)
+@_wrong("09_vit#equation-4", prop.vit_equals_equations_1_to_4, found="NVIDIA-NeMo/Speech/pull/2197")
 class NoFinalNorm(VisionTransformer):
     """The head gets numbers whose size grows with every block.
     Your tokens go to the head without the last LayerNorm."""
@@ -401,6 +486,7 @@ class NoFinalNorm(VisionTransformer):
     "09_vit#one-vector-for-an-image-the-class-token-or-the-mean",
     prop.mean_pooling_ignores_the_class_token,
     prop.vit_equals_equations_1_to_4,
+    found="lucidrains/vit-pytorch/issues/226",
 )
 class MeanIncludesTheClassToken(VisionTransformer):
     """Hardly anything: one token too many in the mean.
@@ -410,7 +496,12 @@ class MeanIncludesTheClassToken(VisionTransformer):
         return self.tokens(images).mean(dim=1)
 
 
-@_wrong("10_training#how-wrong-is-an-answer", prop.scores_are_no_probabilities, prop.vit_equals_equations_1_to_4)
+@_wrong(
+    "10_training#how-wrong-is-an-answer",
+    prop.scores_are_no_probabilities,
+    prop.vit_equals_equations_1_to_4,
+    found="bowang-lab/Transformer-GCN-QA/pull/32",
+)
 class SoftmaxBeforeCrossEntropy(VisionTransformer):
     """The loss starts at ln K, falls slowly, and cannot come near 0.
     Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself."""
@@ -419,7 +510,7 @@ class SoftmaxBeforeCrossEntropy(VisionTransformer):
         return super().forward(images).softmax(dim=-1)
 
 
-@_wrong("08_encoder#the-encoder", prop.blocks_start_different)
+@_wrong("08_encoder#the-encoder", prop.blocks_start_different, found="pytorch/pytorch/issues/72253")
 class BlocksAreCopies(VisionTransformer):
     """At the start all blocks have the same weights.
     Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately."""
@@ -433,21 +524,36 @@ class BlocksAreCopies(VisionTransformer):
 # Training
 
 
-@_wrong("10_training#adamw-and-which-weight-decay", prop.decay_is_decoupled, of=torch.optim.AdamW)
+@_wrong(
+    "10_training#adamw-and-which-weight-decay",
+    prop.decay_is_decoupled,
+    of=torch.optim.AdamW,
+    found="anhquan0412/basic_model_scratch/issues/2",
+)
 def l2_inside_adam(groups, lr):
     """Weights with large gradients hardly decay, and a weight decay from a paper has another effect.
     Your decay is added to the gradient, and so divided by √v like the rest. AdamW takes it off the weight."""
     return torch.optim.Adam(groups, lr=lr)
 
 
-@_wrong("10_training#adamw-and-which-weight-decay", prop.only_matrices_decay, of=parameter_groups)
+@_wrong(
+    "10_training#adamw-and-which-weight-decay",
+    prop.only_matrices_decay,
+    of=parameter_groups,
+    found="Lightning-AI/lit-llama/issues/254",
+)
 def everything_decays(model, weight_decay):
     """Biases, the gains of norms, the class token and the positions shrink towards 0.
     Your weight decay is on all parameters. Only matrices should decay."""
     return [{"params": list(model.parameters()), "weight_decay": weight_decay}]
 
 
-@_wrong("10_training#how-wrong-is-an-answer", prop.evaluation_counts_each_example_once, of=evaluate)
+@_wrong(
+    "10_training#how-wrong-is-an-answer",
+    prop.evaluation_counts_each_example_once,
+    of=evaluate,
+    found="mlcommons/training/issues/89",
+)
 def every_batch_weighs_alike(model, batches):
     """The accuracy changes with the batch size.
     You average the accuracies of batches, and the last one is smaller. Count images, then divide."""
@@ -459,7 +565,12 @@ def every_batch_weighs_alike(model, batches):
 # Attention maps
 
 
-@_wrong("13_attention_maps#through-all-blocks-rollout", prop.rollout_is_a_walk, of=rollout)
+@_wrong(
+    "13_attention_maps#through-all-blocks-rollout",
+    prop.rollout_is_a_walk,
+    of=rollout,
+    found="google-research/vision_transformer/issues/18",
+)
 def rollout_without_the_identity(weights):
     """The deeper the model, the more alike the rows: every token seems to have seen the same.
     Your rollout multiplies attention alone. Half of each token comes down the residual connection: ½W + ½I."""
@@ -724,3 +835,47 @@ IN_A_VIT = [
     for name, wrong in MISTAKES.items()
     if as_class(wrong)[0] in (VisionTransformer, *_USED_IN) and "mask" not in name  # a Vision Transformer hides nothing
 ]
+
+
+@dataclass(frozen=True)
+class Cards:
+    """What there is to say about some mistakes: in a notebook a card each, with links; elsewhere the same as text."""
+
+    mistakes: tuple[Mistake, ...]
+
+    def __repr__(self) -> str:
+        return "\n\n".join(
+            "\n".join([mistake.title.upper(), *(f"  {label}: {text}" for label, text, _ in _lines(mistake))])
+            for mistake in self.mistakes
+        )
+
+    def _repr_html_(self) -> str:
+        cards = []
+        for mistake in self.mistakes:
+            lines = "".join(
+                f'<br><b>{label}</b> {f"""<a href="{url}">{escape(text)}</a>""" if url else escape(text)}'
+                for label, text, url in _lines(mistake)
+            )
+            title = mistake.title[0].upper() + mistake.title[1:]
+            cards.append(f'<div id="{mistake.title.replace(" ", "-")}" style="{_CARD}"><b>{title}</b>{lines}</div>')
+        return f'<div class="vitbook-cards" style="{_GRID}">{"".join(cards)}</div>'
+
+
+_GRID = "display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr));gap:.75rem"
+_CARD = "border:1px solid #8886;border-radius:.5rem;padding:.6rem .9rem"
+
+
+def _lines(mistake: Mistake) -> list[tuple[str, str, str]]:
+    """The lines of a card: label, text, and the address that the text links to."""
+    return [
+        ("Seen:", mistake.symptom, ""),
+        ("Cause:", mistake.cause, ""),
+        ("Caught by:", ", ".join(test.__name__ for test in mistake.caught_by), ""),
+        ("Read:", f"chapter {int(mistake.where[:2])}", chapters_address() + mistake.where.replace(".ipynb", ".html")),
+        ("Found in:", mistake.source, mistake.found and f"https://github.com/{mistake.found}"),
+    ]
+
+
+def cards(*names: str) -> Cards:
+    """The named mistakes, each as a card: what one sees, its cause, the tests that catch it, where it was found."""
+    return Cards(tuple(MISTAKES[name] for name in names))
