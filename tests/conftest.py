@@ -8,7 +8,7 @@ from jaxtyping import config, install_import_hook
 SHAPED = """
     attention speed self_attention multihead transformer positions patches embedding encoder vit
     data augment _support.images attention_maps explorer pretrained.preprocessing features heads distillation costs
-    cnn training tokens mae
+    cnn training tokens mae dino contrastive modern finetuning
 """
 install_import_hook([f"vitbook.{module}" for module in SHAPED.split()], "shapes.check")
 

@@ -25,7 +25,9 @@ from vitbook.training import parameter_groups, warmup_cosine
 from vitbook.vit import VisionTransformer
 
 Images = Float[Tensor, "batch channels height width"]
+View = Float[Tensor, "batch channels _ _"]  # a part of each image, of any size
 Answers = Float[Tensor, "views batch prototypes"]  # logits, or probabilities, of each view of each image
+Taught = Float[Tensor, "large batch prototypes"]  # the same, of the large views alone
 
 
 def teacher_probabilities(
@@ -35,9 +37,7 @@ def teacher_probabilities(
     return ((logits - center) / temperature).softmax(dim=-1)
 
 
-def agreement_loss(
-    student: Answers, teacher: Float[Tensor, "large batch prototypes"], temperature: float = 0.1
-) -> Float[Tensor, ""]:
+def agreement_loss(student: Answers, teacher: Taught, temperature: float = 0.1) -> Float[Tensor, ""]:
     """The cross-entropy −Σ pₜ log pₛ, the mean over images and over all pairs of different views, in nats.
 
     Caron et al. 2021, Eq. 3. student: logits of all views, the large ones first and in the teacher's order; teacher:
@@ -114,7 +114,7 @@ class StudentAndTeacher(nn.Module):
         self.temperatures, self.centered = temperatures, centered
         self.register_buffer("center", torch.zeros(len(head.prototypes)))
 
-    def forward(self, large: Sequence[Images], small: Sequence[Images] = ()) -> tuple[Answers, Answers]:
+    def forward(self, large: Sequence[View], small: Sequence[View] = ()) -> tuple[Answers, Taught]:
         """The student's logits of all views, and the teacher's of the large ones, (V, B, K) and (G, B, K)."""
         sizes = [torch.cat(list(views)) for views in (large, small) if len(views)]
         student = torch.cat([self.student(views) for views in sizes]).unflatten(0, (-1, len(large[0])))
@@ -122,16 +122,16 @@ class StudentAndTeacher(nn.Module):
             teacher = self.teacher(sizes[0]).unflatten(0, (-1, len(large[0])))
         return student, teacher
 
-    def targets(self, teacher: Answers) -> Answers:
+    def targets(self, teacher: Taught) -> Taught:
         """The teacher's probabilities."""
         return teacher_probabilities(teacher, self.center * self.centered, self.temperatures[1])
 
-    def loss(self, student: Answers, teacher: Answers) -> Float[Tensor, ""]:
+    def loss(self, student: Answers, teacher: Taught) -> Float[Tensor, ""]:
         """`agreement_loss` of what `forward` gives."""
         return agreement_loss(student, self.targets(teacher), self.temperatures[0])
 
     @torch.no_grad()
-    def follow(self, teacher: Answers, momentum: float, center_momentum: float = 0.9) -> None:
+    def follow(self, teacher: Taught, momentum: float, center_momentum: float = 0.9) -> None:
         """Move the teacher toward the student, and the center toward the mean of these answers."""
         for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
             slow.lerp_(fast, 1 - momentum)
@@ -213,7 +213,7 @@ def crops(
     areas: tuple[tuple[float, float], tuple[float, float]] = ((0.35, 1.0), (0.1, 0.35)),
     mirrored: float = 0.5,
     change: Callable[[Images], Images] = random_colors,
-) -> tuple[list[Images], list[Images]]:
+) -> tuple[list[View], list[View]]:
     """Two large views of each image, and some small ones: "multi-crop", Caron et al. 2020.
 
     large, small: sides in pixels; areas and mirrored: as in `random_part`, areas of the large and of the small ones;
@@ -227,7 +227,7 @@ def pretrain(
     model: StudentAndTeacher,
     images: Images,
     epochs: int,
-    views: Callable[[Images], tuple[list[Images], list[Images]]],
+    views: Callable[[Images], tuple[list[View], list[View]]],
     batch_size: int = 128,
     learning_rate: float = 1e-3,
     momentum: float = 0.99,
