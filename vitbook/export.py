@@ -44,7 +44,8 @@ def quantize(
 class AnySize(nn.Module):
     """A model that takes images of any size that patches fill: its positions are interpolated on the way.
 
-    Bilinear, without antialiasing, as ONNX knows no other. `embed_any_size` of vitbook.tokens does it for one image.
+    Bilinear, without antialiasing, which every exporter translates faithfully. `embed_any_size` of vitbook.tokens does
+    it for one image.
     """
 
     def __init__(self, model: VisionTransformer):
