@@ -290,8 +290,8 @@ def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
     scripts = live.site_files()
     code = "".join(script for name, script in scripts.items() if Path(name).stem in ("live", *live.NEEDS))
     assert len(gzip.compress(code.encode())) < 70_000
-    for figure in live.SMALL:
-        assert len(gzip.compress("".join(getattr(live, figure)().parts.values()).encode())) < 20_000
+    for small in live.SMALL:
+        assert len(gzip.compress("".join(getattr(live, small)().parts.values()).encode())) < 20_000
     scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}
     still = re.sub(r'<span class="elsewhere">.*?</span>', "", figure.still)
     for script in [still, *scripts.values()]:

@@ -358,7 +358,8 @@ def site_files() -> dict[str, str]:
     """Every script of the figures by its file's name, as the site serves them."""
     weights = resources.files("vitbook").joinpath("assets", "weights")
     names = sorted(Path(file.name).stem for file in weights.iterdir() if file.name.endswith(".json"))
-    models = {f"model-{name}": packed_model(load_pretrained(f"vitbook:{name}")) for name in names}
+    classifiers = {name: model for name in names if (model := load_pretrained(f"vitbook:{name}")).class_names}
+    models = {f"model-{name}": packed_model(model) for name, model in classifiers.items()}
     parts = models | {"album": album(), "digits": packed_digits(), "photograph": album()[0]}
     parts |= {"vectors": packed_vectors(), "positions": packed_places()}
     scripts = {figure: bundle(figure) for figure in NEEDS} | {

@@ -73,7 +73,10 @@ async function patches(root, _, photograph) {
       context.lineTo(board.width, at);
     }
     context.stroke();
-    for (const [color, width] of [["--surface", 14], ["--query", 8]]) {
+    for (const { color, width } of [
+      { color: "--surface", width: 14 },
+      { color: "--query", width: 8 },
+    ]) {
       context.strokeStyle = style.getPropertyValue(color);
       context.lineWidth = width;
       context.strokeRect(column * P * ENLARGED, row * P * ENLARGED, P * ENLARGED, P * ENLARGED);
