@@ -44,7 +44,7 @@ def quantize(
 class AnySize(nn.Module):
     """A model that takes images of any size that patches fill: its positions are interpolated on the way.
 
-    Bilinear, without antialiasing, which every exporter translates faithfully. `embed_any_size` of vitbook.tokens does
+    Bilinear, without antialiasing, which exporters translate faithfully. `embed_any_size` of vitbook.tokens does
     it for one image.
     """
 

@@ -845,7 +845,7 @@ class Cards:
 
     def __repr__(self) -> str:
         return "\n\n".join(
-            "\n".join([mistake.title.upper(), *(f"  {label}: {text}" for label, text, _ in _lines(mistake))])
+            "\n".join([mistake.title.upper(), *(f"  {label} {text}" for label, text, _ in _lines(mistake))])
             for mistake in self.mistakes
         )
 

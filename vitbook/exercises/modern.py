@@ -37,9 +37,9 @@ def _turn_neighbors(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return torch.stack(halves.chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
-width = Exercise(512, "three matrices of D × width against two of D × 768.", level="easy") | {
-    "At half the width SwiGLU has 3/4 of the weights: it has three matrices, not four.": 384,
-    "At the same width SwiGLU has half as many weights again.": 768,
+width = Exercise(2048, "three matrices of D × width against two of D × 3072.", level="easy") | {
+    "At half the width SwiGLU has 3/4 of the weights: it has three matrices, not four.": 1536,
+    "At the same width SwiGLU has half as many weights again.": 3072,
 }
 
 bound = Exercise(8.0, "with gains of 1, a normalized query has the length √D_h.") | {
