@@ -295,4 +295,5 @@ def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
     scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}
     still = re.sub(r'<span class="elsewhere">.*?</span>', "", figure.still)
     for script in [still, *scripts.values()]:
-        assert not re.search(r"https?:(?!//www.w3.org/)|(?<!http:)//\w+\.\w|@import|<link|\bfetch\(|\bimport\(|Math\.random|Date", script)
+        script = script.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+        assert not re.search(r"https?:|//\w+\.\w|@import|<link|\bfetch\(|\bimport\(|Math\.random|Date", script)
