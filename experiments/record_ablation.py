@@ -4,8 +4,8 @@
 
 Every run is the recipe `cifar10_quick`, shorter. "without X" leaves one ingredient out; "only X" leaves out the other
 nine. Accuracy is that on validation images, which no run learns from. The file holds one record a run, and is written
-again after each. With `--workers`, several train at a time, each on one thread. Nothing is tuned for any of them: a
-recipe without an ingredient might do better at another learning rate.
+again after each; a command that is repeated goes on after the last one. With `--workers`, several train at a time,
+each on one thread. Nothing is tuned for any of them: without an ingredient, another learning rate might do better.
 """
 
 import argparse
@@ -89,10 +89,11 @@ def main(arguments: list[str] | None = None) -> None:
     given.file.parent.mkdir(parents=True, exist_ok=True)
     settings = dict(epochs=given.epochs, batch_size=given.batch_size, validation=given.validation)
     one = partial(record, data_dir=given.data_dir, **settings)
-    changes, seeds = zip(*product(given.changes, given.seeds), strict=True)
-    done = []
+    done = json.loads(given.file.read_text()) if given.file.exists() else []
+    known = {(result["change"], result["seed"], result["epochs"]) for result in done}
+    left = [pair for pair in product(given.changes, given.seeds) if (*pair, given.epochs) not in known]
     with ProcessPoolExecutor(given.workers) as workers:
-        for result in workers.map(one, changes, seeds):
+        for result in workers.map(one, *zip(*left, strict=True)):
             done.append(result)
             write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
             print("{change}, seed {seed}: {validation_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
