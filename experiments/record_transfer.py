@@ -83,11 +83,7 @@ def read_off(method: str, known: Tensor, labels: Tensor, asked: Tensor, right: T
 
 
 def said(result: Evaluation) -> dict[str, float]:
-    return {
-        "test_accuracy": result.accuracy,
-        "test_loss": result.loss,
-        "calibration_error": result.calibration_error,
-    }
+    return {"test_accuracy": result.accuracy, "test_loss": result.loss, "calibration_error": result.calibration_error}
 
 
 class Recorder:
