@@ -13,7 +13,6 @@ import math
 import time
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -152,9 +151,8 @@ class Training:
             return
         tensors, facts = load_checkpoint(path)
         if facts["settings"] != self.settings:
-            raise ValueError(
-                f"{path} is of a run with other settings, {facts['settings']}: delete it or name a --folder"
-            )
+            others = facts["settings"]
+            raise ValueError(f"{path} is of a run with other settings, {others}: delete it or name a --folder")
         load_state_tensors({"model": self.model, "opt": self.optimizer}, tensors)
         self.step, self.curve = facts["step"], facts["curve"]
         self.seconds, self.core_seconds = facts["seconds"], facts["core_seconds"]
@@ -214,7 +212,7 @@ def main(arguments: list[str] | None = None) -> None:
         "before": before,
         "after": after,
         "test_images": len(data.test),
-        "torch": version("torch"),
+        "torch": torch.__version__,
     }
     keep(given.method, training.backbone.state_dict(), data, facts, given.assets)
     print(f"after  {after}")
