@@ -78,7 +78,7 @@ def runs(data: Dataset, shares: list[float], steps: int, batch_size: int, seed: 
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "dataset": data.name,
                 "share": share,
-                "pictures": min(length, len(few)),
+                "images": min(length, len(few)),
                 "steps": records[-1]["step"],
                 "train_loss": records[-1]["train_loss"],
                 "test_accuracy": result.accuracy,
