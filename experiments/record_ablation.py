@@ -8,6 +8,7 @@ again after each; a command that is repeated goes on after the last one. With `-
 each on one thread. Nothing is tuned for any of them: without an ingredient, another learning rate might do better.
 """
 
+import json
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         "dataset": run.dataset,
         "test_accuracy": result.accuracy,
         "test_loss": result.loss,
-        "test_pictures": len(result.labels),
+        "test_images": len(result.labels),
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
         "versions": facts["versions"],
         "config": asdict(run.train),
