@@ -196,13 +196,20 @@ def random_part(
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def random_colors(images: Images, strength: float = 0.4, gray: float = 0.2) -> Images:
-    """Change saturation, contrast and brightness of each normalized image, and turn a share of them gray."""
+def random_colors(images: Images, strength: float = 0.4, gray: float = 0.2, tint: float = 0.0) -> Images:
+    """Change saturation, contrast and brightness of each normalized image, and turn a share of them gray.
+
+    tint: how far each color channel is scaled and shifted on its own, so that color does not give an image away.
+    """
     saturation, contrast, brightness = strength * (2 * torch.rand(3, len(images), 1, 1, 1) - 1).to(images)
     saturation = torch.where(torch.rand(len(images), 1, 1, 1).to(images) < gray, -1, saturation)
     images = torch.lerp(images.mean(dim=1, keepdim=True), images, 1 + saturation)
     mean = images.mean(dim=(1, 2, 3), keepdim=True)
-    return (1 + contrast) * (images - mean) + mean + brightness
+    images = (1 + contrast) * (images - mean) + mean + brightness
+    if tint:
+        scale, shift = tint * (2 * torch.rand(2, *images.shape[:2], 1, 1) - 1).to(images)
+        images = (1 + scale) * images + shift / 2
+    return images
 
 
 def crops(

@@ -136,9 +136,7 @@ def no_scale(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong(
-    "02_scale#no-slope-left", prop.attention_equals_torch, of=attention, found="AI-Hypercomputer/maxtext/issues/1370"
-)
+@_wrong("02_scale#no-slope-left", prop.attention_equals_torch, of=attention, found="esceptico/perceiver-io/issues/9")
 def multiplied_by_the_scale(q, k, v, mask=None):
     """From the first step on, nearly all of a query's attention goes to one key.
     Your scores are multiplied by √D_h; they have to be divided by it."""
@@ -552,7 +550,7 @@ def everything_decays(model, weight_decay):
     "10_training#how-wrong-is-an-answer",
     prop.evaluation_counts_each_example_once,
     of=evaluate,
-    found="mlcommons/training/issues/89",
+    found="facebookarchive/fb.resnet.torch/pull/75",
 )
 def every_batch_weighs_alike(model, batches):
     """The accuracy changes with the batch size.

@@ -66,10 +66,7 @@ linear = Exercise(
     ),
 }
 
-bytes = Exercise(
-    4 * 8 * 128**2,
-    "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.",
-) | {
+bytes = Exercise(4 * 8 * 128**2, "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.") | {
     "That is one block; there are four.": 8 * 128**2,
     "That is in float32, four bytes each.": 4 * 4 * 8 * 128**2,
     "The MLP here is 2D wide, not 4D.": 4 * 12 * 128**2,
