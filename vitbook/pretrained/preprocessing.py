@@ -30,6 +30,7 @@ STYLES = {
     "dinov3": dict(**_IMAGENET, crop=None, interpolation="bilinear"),
     "clip": dict(**_OPENAI, crop=1.0, interpolation="bicubic", scale_first=True),
     "siglip": dict(**_HALF, crop=None, interpolation="bicubic"),
+    "siglip2": dict(**_HALF, crop=None, interpolation="bilinear"),
     "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
