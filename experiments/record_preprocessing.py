@@ -40,7 +40,7 @@ def prepared(
 @torch.no_grad()
 def miscopied(name: str) -> dict[str, VisionTransformer]:
     """The model of these weights, with a mistake in copying them that changes no name and no shape."""
-    names = ("W_O not transposed", "weights of K and V exchanged", "blocks 2 and 3 exchanged", "two heads for four")
+    names = ("W_O not transposed", "weights of K and V exchanged", "blocks 1 and 2 exchanged", "two heads for four")
     models = {mistake: load_pretrained(name).model for mistake in names}
     transposed, exchanged, disordered, rough = (model.encoder.blocks for model in models.values())
     for block in transposed:
