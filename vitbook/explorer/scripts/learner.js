@@ -165,16 +165,11 @@ function look(image, change) {
 
 /** How far the model is: test accuracy, attention on the first test image, and how alike the positions are. */
 function progress(epoch) {
-  const { model, test } = school;
-  return { epoch, accuracy: accuracy(), ...look(picture(test, 0)), alike: likeness(model.embedding.positions.pos_embed) };
-}
-
-/** Cosine similarity of every two patches' positions, (N·N). */
-function likeness(table) {
+  const { space, model, test } = school;
+  const table = model.embedding.positions.pos_embed;
   const first = school.config.class_token ? 1 : 0;
-  const rows = Array.from({ length: table.rows - first }, (_, i) => table.part(first + i, 1).data);
-  const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
-  return rows.flatMap((a) => rows.map((b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b))));
+  const alike = space.forNow(() => cosines(table.part(first, table.rows - first)).data.slice());
+  return { epoch, accuracy: accuracy(), ...look(picture(test, 0)), alike };
 }
 
 /** The first images of each class, `share` of them and one at least, by number. */
