@@ -71,6 +71,8 @@ var vitbookLive = (() => {
     }
     host.dataset.started = "yes";
     button.textContent = "One moment …";
+    // Down to the end of the screen, at once: when the figure is there, nothing that is read moves.
+    host.style.minHeight = `${innerHeight - host.getBoundingClientRect().top}px`;
     try {
       const { made, css, source, given } = await all(host);
       const shown = host.shadowRoot ?? host.attachShadow({ mode: "open" });
@@ -81,9 +83,11 @@ var vitbookLive = (() => {
       await made.start(root, source && thread(source), ...given);
       shown.replaceChildren(place);
       place.hidden = false;
+      host.style.minHeight = "";
       const first = /** @type {HTMLElement | null} */ (root.querySelector("[data-first]"));
       first?.focus({ preventScroll: true });
     } catch (error) {
+      host.style.minHeight = "";
       delete host.dataset.started;
       button.textContent = `It could not be started: ${error.message}. Try again`;
     }
