@@ -224,30 +224,38 @@ async function ask(root, thread, model, album) {
     return made;
   }
 
+  const veil = drawn(columns, rows, () => {}).getContext("2d"); // a pixel for each patch
+
   /** The photograph as this column's model sees it, its patches as clear as they are attended to. */
   function paint(canvas, column, weights) {
-    const source = photographs.get(state.photo).canvas;
-    const [w, h] = [canvas.width / columns, canvas.height / rows];
-    const [sw, sh] = [source.width / columns, source.height / rows];
-    const context = canvas.getContext("2d");
-    const from = column === "changed" && state.shuffle === "pixels" ? order() : null;
     const most = Math.max(...weights.slice(prefix));
-    context.fillStyle = getComputedStyle(find(".figure")).backgroundColor;
-    context.clearRect(0, 0, canvas.width, canvas.height);
-    for (let patch = 0; patch < rows * columns; patch++) {
-      const [x, y] = [patch % columns, Math.floor(patch / columns)];
-      const shown = from ? from[patch] : patch;
-      context.globalAlpha = 1;
-      if (column === "changed" && state.covered.has(patch)) {
-        context.fillRect(x * w, y * h, w, h);
-        continue;
-      }
-      context.drawImage(source, (shown % columns) * sw, Math.floor(shown / columns) * sh, sw, sh, x * w, y * h, w, h);
-      context.globalAlpha = 0.88 * (1 - weights[prefix + patch] / most);
-      context.fillRect(x * w, y * h, w, h);
-    }
+    const clear = veil.createImageData(columns, rows);
+    cells.forEach((_, patch) => {
+      const covered = column === "changed" && state.covered.has(patch);
+      clear.data[4 * patch + 3] = covered ? 0 : 255 * (0.12 + (0.88 * weights[prefix + patch]) / most);
+    });
+    veil.putImageData(clear, 0, 0);
+    const context = canvas.getContext("2d");
+    const { width, height } = canvas;
+    context.clearRect(0, 0, width, height);
+    Object.assign(context, { globalCompositeOperation: "source-over", imageSmoothingEnabled: false });
+    context.drawImage(veil.canvas, 0, 0, width, height);
+    Object.assign(context, { globalCompositeOperation: "source-in", imageSmoothingEnabled: true });
+    context.drawImage(pictures[column], 0, 0, width, height);
   }
 
+  /** A photograph whose patches lie in another order. */
+  function inPieces(source, from) {
+    const [w, h] = [source.width / columns, source.height / rows];
+    return drawn(source.width, source.height, (context) => {
+      from.forEach((own, patch) => {
+        const [x, y] = [patch % columns, Math.floor(patch / columns)];
+        context.drawImage(source, (own % columns) * w, Math.floor(own / columns) * h, w, h, x * w, y * h, w, h);
+      });
+    });
+  }
+
+  const pictures = { untouched: null, changed: null }; // canvases: what each column's model is shown
   const cells = [];
   const thumbnails = { untouched: [], changed: [] };
 
@@ -303,6 +311,9 @@ async function ask(root, thread, model, album) {
 
   function show() {
     const veiled = isVeiled();
+    const { canvas } = photographs.get(state.photo);
+    const changed = state.shuffle === "pixels" ? inPieces(canvas, order()) : canvas;
+    Object.assign(pictures, { untouched: canvas, changed });
     const column = veiled ? "untouched" : state.column;
     const weights = row(column, state.block, state.head, state.query);
     const similar = similarities(column, state.after, state.query);
@@ -546,8 +557,6 @@ async function ask(root, thread, model, album) {
       event.preventDefault();
       event.stopPropagation(); // notebooks have shortcuts of their own
     });
-    new MutationObserver(show).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   }
 
   function focusPatch(patch) {
