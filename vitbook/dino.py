@@ -243,8 +243,8 @@ def pretrain(
     """Train on images without labels. Returns of every step the loss, the mean entropy of the teacher's answers, and
     the entropy of their mean over the batch, all in nats.
 
-    Caron et al. 2021, section 3.2: AdamW, a cosine after a warm-up, the teacher's momentum rising to 1. views: makes
-    large and small views, as `crops` does.
+    Caron et al. 2021, section 3.2: AdamW, a cosine after a warm-up. views: makes large and small views, as `crops`
+    does. Differs: theirs raises the teacher's momentum to 1 in the end.
     """
     optimizer = torch.optim.AdamW(parameter_groups(model.student, 0.04), lr=learning_rate)
     steps = epochs * math.ceil(len(images) / batch_size)
