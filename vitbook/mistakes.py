@@ -30,6 +30,7 @@ from vitbook.contrastive import ScaleAndBias, cosines, name_probabilities, sigmo
 from vitbook.dino import agreement_loss, epps_pulley, sigreg, teacher_probabilities
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
+from vitbook.export import quantize
 from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
 from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
@@ -776,6 +777,33 @@ def images_compete_for_names(logits):
     """What an image is called depends on which other images are in the batch.
     Your softmax runs over the images, dim=0. It is each image that chooses among the names: dim=-1."""
     return logits.softmax(dim=0)
+
+
+# Out of the notebook
+
+
+@_wrong("26_export#eight-bits-for-a-weight", prop.half_a_step_is_the_largest_error, of=quantize)
+def one_scale_for_the_matrix(weight):
+    """Rows of small weights come back as a handful of different values.
+    Your scale is set by the largest weight of all. Each row, an output, needs its own."""
+    scale = weight.abs().max() / 127
+    return (weight / scale).round().to(torch.int8), scale.expand(len(weight), 1)
+
+
+@_wrong("26_export#eight-bits-for-a-weight", prop.half_a_step_is_the_largest_error, of=quantize)
+def scale_without_absolute_values(weight):
+    """Some weights come back with the other sign.
+    Your maximum is not of absolute values: what is far below zero leaves the range of a byte and wraps around."""
+    scale = weight.amax(dim=1, keepdim=True) / 127
+    return (weight / scale).round().long().to(torch.int8), scale
+
+
+@_wrong("26_export#eight-bits-for-a-weight", prop.half_a_step_is_the_largest_error, of=quantize)
+def fractions_cut_off(weight):
+    """All weights shrink a little, and logits change more than eight bits explain.
+    You convert to whole numbers without rounding, which cuts the fractions off. Round to the nearest first."""
+    scale = weight.abs().amax(dim=1, keepdim=True) / 127
+    return (weight / scale).to(torch.int8), scale
 
 
 # A whole model with mistakes in it

@@ -216,7 +216,7 @@ class Teacher(nn.Module):
     def __init__(self, weights: Pretrained, data: Dataset):
         super().__init__()
         self.model = weights.model
-        mean, std = (torch.tensor(moment) for moment in (weights.preprocessing.mean, weights.preprocessing.std))
+        mean, std = weights.preprocessing.moments
         self.register_buffer("scale", (data.std / std)[:, None, None])
         self.register_buffer("shift", ((data.mean - mean) / std)[:, None, None])
 
@@ -260,7 +260,7 @@ def _begin_with(init: str, model: VisionTransformer) -> tuple[Tensor, Tensor]:
         if ours != theirs:
             raise ValueError(f"{name} must be {theirs} as in {init}, got {ours}")
     model.load_state_dict(model.state_dict() | weights.model.state_dict())
-    return torch.tensor(weights.preprocessing.mean), torch.tensor(weights.preprocessing.std)
+    return weights.preprocessing.moments
 
 
 def _image_folder(run: Run) -> Path | None:
@@ -338,9 +338,8 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
     images = getattr(data, split)
     if images is None:
         raise ValueError(f"the run of {checkpoint} has no {split} images")
-    seen = weights.preprocessing
-    mean, std = (torch.tensor(moment, device=device()) for moment in (seen.mean, seen.std))
-    return evaluate(weights.model, batches(images, mean, std, run.train.batch_size))
+    moments = (moment.to(device()) for moment in weights.preprocessing.moments)
+    return evaluate(weights.model, batches(images, *moments, run.train.batch_size))
 
 
 @torch.no_grad()

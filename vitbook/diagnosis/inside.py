@@ -293,9 +293,7 @@ def _starts_an_mlp(one: Past, next_one: Past, looking: set[int]) -> bool:
 
 
 @question(
-    "each token is normalized separately, over its D numbers",
-    suspect="",
-    where="08_encoder.ipynb#layernorm-by-hand",
+    "each token is normalized separately, over its D numbers", suspect="", where="08_encoder.ipynb#layernorm-by-hand"
 )
 def norms_run_over_features(case: Case) -> None:
     watch, _, _ = case.watched
@@ -317,8 +315,7 @@ def norms_run_over_features(case: Case) -> None:
             )
         if norm.correction and len(norm.sizes) == 1:
             raise Failed(
-                f"the variance is divided by {norm.sizes[0]} − {norm.correction:g}.",
-                MISTAKES["UnbiasedVariance"].cause,
+                f"the variance is divided by {norm.sizes[0]} − {norm.correction:g}.", MISTAKES["UnbiasedVariance"].cause
             )
 
 

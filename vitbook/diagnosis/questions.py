@@ -313,9 +313,7 @@ def learned_things_are_registered(case: Case) -> None:
 
 
 @question(
-    "every dropout acts",
-    suspect="a probability that nothing reads.",
-    where="01_attention.ipynb#dropout-on-the-weights",
+    "every dropout acts", suspect="a probability that nothing reads.", where="01_attention.ipynb#dropout-on-the-weights"
 )
 def dropouts_act(case: Case) -> None:
     rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(case.model)}

@@ -359,7 +359,7 @@ def schedule_fits(run: Recorder) -> Answer:
     if run.scheduled["before"] >= 2:
         return Fault(
             f"in {run.scheduled['before']} of {run.step} steps scheduler.step() comes between backward() and "
-            "optimizer.step().",
+            "optimizer.step()."
         )
     if run.scheduled["first"] == 1:
         return Fault(f"scheduler.step() comes before the first optimizer.step(), which then has {run.rates[0]:.3g}.")
