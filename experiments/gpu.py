@@ -16,8 +16,7 @@ import time
 from pathlib import Path
 
 import torch
-
-from vitbook._support.files import write_whole
+from records import write
 
 ROOT = Path(__file__).resolve().parent.parent
 SEEDS = 5
@@ -87,7 +86,6 @@ def main(arguments: list[str] | None = None) -> int:
     if not (given.tiny or torch.cuda.is_available()):
         parser.error("there is no CUDA GPU here; --tiny tries every part on a CPU")
     folder = given.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
     every = parts(folder, given.data_dir and given.data_dir.resolve(), given.tiny)
     if unknown := set(given.parts or ()) - set(every):
         parser.error(f"parts are {', '.join(every)}, got {', '.join(unknown)}")
@@ -104,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         if results["parts"].get(name, {}).get("passed"):
             continue
         results["parts"][name] = result = run(every[name], os.environ | {"PYTHONPATH": path})
-        write_whole(file, (json.dumps(results, indent=1) + "\n").encode())
+        write(file, results)
         said = "passed" if result["passed"] else "FAILED"
         print(f"{name:<12} {said} after {result['seconds']:.0f} s: {(result['printed'] or [''])[-1]}", flush=True)
     return int(not all(part["passed"] for part in results["parts"].values()))

@@ -4,23 +4,21 @@
 
 Every run is the recipe `cifar10_quick`, shorter. "without X" leaves one ingredient out; "only X" leaves out the other
 nine. Accuracy is that on validation images, which no run learns from. The file holds one record a run, and is written
-again after each. With `--workers`, several train at a time, each on one thread. Nothing is tuned for any of them: a
-recipe without an ingredient might do better at another learning rate.
+again after each; a command that is repeated goes on after the last one. With `--workers`, several train at a time,
+each on one thread. Nothing is tuned for any of them: without an ingredient, another learning rate might do better.
 """
 
-import argparse
 import json
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 
 import torch
+from records import arguments_of, write
 
-from vitbook._support.files import write_whole
 from vitbook.data import load_dataset
 from vitbook.engine import fit
 from vitbook.runs import Run, run_of
@@ -71,14 +69,12 @@ def record(
     torch.manual_seed(seed)
     model = VisionTransformer(replace(run.vit, **vit)).to(device())
     history = fit(model, data, config, progress=False)
-    result = history[-1] | {"change": change, "epochs": epochs, "seed": seed, "torch": version("torch")}
+    result = history[-1] | {"change": change, "epochs": epochs, "seed": seed, "torch": torch.__version__}
     return result | {"config": asdict(config), "vit": asdict(model.config)}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
+    parser = arguments_of(__doc__)
     parser.add_argument("--epochs", type=int, default=3, help="of each run")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--validation", type=float, default=0.1, help="share of the training images to choose by")
@@ -86,15 +82,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
     given = parser.parse_args(arguments)
-    given.file.parent.mkdir(parents=True, exist_ok=True)
     settings = dict(epochs=given.epochs, batch_size=given.batch_size, validation=given.validation)
     one = partial(record, data_dir=given.data_dir, **settings)
-    changes, seeds = zip(*product(given.changes, given.seeds), strict=True)
-    done = []
+    done = json.loads(given.file.read_text()) if given.file.exists() else []
+    known = {(result["change"], result["seed"], result["epochs"]) for result in done}
+    left = [pair for pair in product(given.changes, given.seeds) if (*pair, given.epochs) not in known]
     with ProcessPoolExecutor(given.workers) as workers:
-        for result in workers.map(one, changes, seeds):
+        for result in workers.map(one, *zip(*left, strict=True)):
             done.append(result)
-            write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+            write(given.file, done)
             print("{change}, seed {seed}: {validation_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
 
 

@@ -7,15 +7,12 @@ the pixels. Logistic regression: one linear map from the normalized pixels to th
 chosen by the test images. About three minutes on a core for CIFAR-10.
 """
 
-import argparse
 import json
-from importlib.metadata import version
-from pathlib import Path
 
 import torch
+from records import arguments_of, write
 from torch import Tensor, nn
 
-from vitbook._support.files import write_whole
 from vitbook.data import Dataset, load_dataset
 from vitbook.training import evaluate, train_epoch, warmup_cosine
 
@@ -53,19 +50,15 @@ def baselines(data: Dataset) -> dict:
     says = {"1-nearest neighbor": nearest_labels(pixels, data), "logistic regression": linear}
     right = {name: (labels == data.test.labels).double().mean().item() for name, labels in says.items()}
     facts = {"dataset": data.name, "train_images": len(data.train), "test_images": len(data.test)}
-    return facts | {"test_accuracy": right, "epochs": EPOCHS, "torch": version("torch")}
+    return facts | {"test_accuracy": right, "epochs": EPOCHS, "torch": torch.__version__}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser = arguments_of(__doc__, dataset=True)
     parser.add_argument("--validation", type=float, default=0.04, help="share of the training images to leave out")
     given = parser.parse_args(arguments)
     result = baselines(load_dataset(given.dataset, given.data_dir, validation=given.validation))
-    given.file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(given.file, (json.dumps(result, indent=1) + "\n").encode())
+    write(given.file, result)
     print(json.dumps(result["test_accuracy"]))
 
 

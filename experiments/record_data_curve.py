@@ -8,17 +8,13 @@ record a run, and is written again after each. As it is, on CIFAR-10, all eight 
 `--steps 20` tries in a minute whether all is there.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from importlib.metadata import version
-from pathlib import Path
 
 import torch
+from records import arguments_of, write
 from torch import nn
 
-from vitbook._support.files import write_whole
 from vitbook.cnn import SmallCNN
 from vitbook.data import Dataset, load_dataset, split_at_random
 from vitbook.engine import TrainConfig, batches, fit
@@ -44,16 +40,8 @@ MODELS: dict[str, Callable[..., nn.Module]] = {"ViT": vit, "CNN": cnn}
 def recipe(data: Dataset, steps: int, batch_size: int, seed: int) -> tuple[TrainConfig, int]:
     """How every model is trained, and how many training images make an epoch, so that there are exactly `steps`."""
     epochs = max(1, round(steps * batch_size / len(data.train)))
-    config = TrainConfig(
-        epochs=epochs,
-        batch_size=batch_size,
-        learning_rate=2e-3,
-        affine=0.0,
-        crop=4,
-        flip=True,
-        bf16=True,
-        seed=seed,
-    )
+    kind = dict(learning_rate=2e-3, affine=0.0, crop=4, flip=True, bf16=True)
+    config = TrainConfig(epochs=epochs, batch_size=batch_size, seed=seed, **kind)
     if steps % epochs:
         raise ValueError(f"steps must be a multiple of {epochs}, the epochs they make, got {steps}")
     return config, steps // epochs * batch_size
@@ -78,32 +66,28 @@ def runs(data: Dataset, shares: list[float], steps: int, batch_size: int, seed: 
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "dataset": data.name,
                 "share": share,
-                "pictures": min(length, len(few)),
+                "images": min(length, len(few)),
                 "steps": records[-1]["step"],
                 "train_loss": records[-1]["train_loss"],
-                "test_accuracy": result.accuracy,
                 "seconds": records[-1]["seconds"],
-                "torch": version("torch"),
+                "test_accuracy": result.accuracy,
+                "torch": torch.__version__,
                 "config": asdict(config),
             }
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser = arguments_of(__doc__, dataset=True)
     parser.add_argument("--steps", type=int, default=390, help="of each run")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
-    given.file.parent.mkdir(parents=True, exist_ok=True)
     done = []
     for record in runs(data, given.shares, given.steps, given.batch_size, given.seed):
         done.append(record)
-        write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+        write(given.file, done)
         print("{model} {share:.0%}: {test_accuracy:.1%} in {seconds:.0f} s".format(**record), flush=True)
 
 

@@ -13,16 +13,11 @@ and how much larger it is than each of those three on the same images, with 95 %
 About five minutes on a core for each model.
 """
 
-import argparse
-import json
-from importlib.metadata import version
-from pathlib import Path
-
 import torch
 from jaxtyping import Float
+from records import arguments_of, write
 from torch import Tensor
 
-from vitbook._support.files import write_whole
 from vitbook.attention_maps import gradient_weighted_attention, patch_map, recorded_attention, rollout
 from vitbook.data import Split, load_dataset
 from vitbook.engine import batches
@@ -126,23 +121,17 @@ def _area(curve: Float[Tensor, "B points"]) -> Float[Tensor, " B"]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
-    parser.add_argument("--weights", default="vitbook:cifar10", help="the model to look into")
+    parser = arguments_of(__doc__, weights=True)
     parser.add_argument("--images", type=int, default=1000, help="how many of the test images")
     parser.add_argument("--points", type=int, default=8, help="steps in which patches are deleted and inserted")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     weights, test = load_pretrained(given.weights), load_dataset("cifar10", given.data_dir).test
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(given.seed))[: given.images]
-    moments = tuple(map(torch.tensor, (weights.preprocessing.mean, weights.preprocessing.std)))
     split = Split(test.images[chosen], test.labels[chosen])
     settings = {"weights": given.weights, "images": len(split), "points": given.points, "seed": given.seed}
-    came_to = record(weights.model, split, moments, given.points, given.seed)
-    document = settings | {"torch": version("torch"), "orders": came_to}
-    given.file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(given.file, (json.dumps(document, indent=1) + "\n").encode())
+    came_to = record(weights.model, split, weights.preprocessing.moments, given.points, given.seed)
+    write(given.file, settings | {"torch": torch.__version__, "orders": came_to})
     for name, modes in came_to.items():
         said = [f"{mode} {{:.3f}} ({{:.3f}} to {{:.3f}})".format(*modes[mode]["area"]) for mode in MODES]
         print(f"{name:<24}" + ", ".join(said))

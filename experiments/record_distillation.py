@@ -9,17 +9,13 @@ asked about each showing once. So students of one seed can be compared in pairs.
 As it is, it takes a quarter of an hour on one core. The file is written again after each student.
 """
 
-import argparse
-import json
 import time
-from importlib.metadata import version
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from records import arguments_of, write
 from torch import Tensor, nn
 
-from vitbook._support.files import write_whole
 from vitbook.augment import random_crop, random_flip
 from vitbook.data import Dataset, Split, load_dataset
 from vitbook.distillation import (
@@ -117,10 +113,8 @@ def test_accuracy(model: nn.Module, data: Dataset, split: Split) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
+    parser = arguments_of(__doc__)
     parser.add_argument("--teachers", nargs=2, required=True, help="weights of the CNN and of the Vision Transformer")
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
     parser.add_argument("--images", type=int, default=10_000, help="of the training images")
     parser.add_argument("--test-images", type=int, default=10_000, help="of the test images, the first")
     parser.add_argument("--epochs", type=int, default=3, help="showings of each image")
@@ -133,18 +127,12 @@ def main(arguments: list[str] | None = None) -> None:
     teachers = [load_teacher(source, data).to(device()).eval() for source in given.teachers]
     right = [test_accuracy(teacher, data, test) for teacher in teachers]
     record = {
-        "shape": {
-            "patch_size": 8,
-            "dim": SHAPE.dim,
-            "depth": SHAPE.depth,
-            "heads": SHAPE.num_heads,
-            "mlp_dim": SHAPE.mlp_dim,
-        },
+        "shape": dict(patch_size=8, dim=SHAPE.dim, depth=SHAPE.depth, heads=SHAPE.num_heads, mlp_dim=SHAPE.mlp_dim),
         "images": given.images,
         "epochs": given.epochs,
         "test_images": len(test),
         "teachers": dict(zip(("CNN", "ViT"), right, strict=True)),
-        "torch": version("torch"),
+        "torch": torch.__version__,
         "lessons": [],
         "runs": [],
     }
@@ -153,13 +141,9 @@ def main(arguments: list[str] | None = None) -> None:
         shown = lesson(data, teachers, given.images, given.epochs, seed)
         labels = torch.cat([y for _, y, _ in shown])
         choices = [torch.cat([taught[n] for *_, taught in shown]).argmax(dim=1) for n in range(2)]
-        record["lessons"].append(
-            {
-                "seed": seed,
-                "contradicts_label": [(choice != labels).double().mean().item() for choice in choices],
-                "core_seconds": time.process_time() - began,
-            }
-        )
+        contradicts = [(choice != labels).double().mean().item() for choice in choices]
+        spent = time.process_time() - began
+        record["lessons"].append({"seed": seed, "contradicts_label": contradicts, "core_seconds": spent})
         for name in given.variants:
             model_class, loss_of = VARIANTS[name]
             torch.manual_seed(seed)
@@ -168,7 +152,7 @@ def main(arguments: list[str] | None = None) -> None:
             seconds = time.process_time() - began
             result = {"variant": name, "seed": seed, "test_accuracy": test_accuracy(model, data, test)}
             record["runs"].append(result | {"core_seconds": seconds})
-            write_whole(given.file, (json.dumps(record, indent=1) + "\n").encode())
+            write(given.file, record)
             print(f"{name}, seed {seed}: {result['test_accuracy']:.1%}, {seconds:.0f} s", flush=True)
 
 

@@ -5,8 +5,6 @@
 On one thread. As it is, it takes some minutes.
 """
 
-import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -14,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from records import arguments_of, write
 
-from vitbook._support.files import write_whole
 from vitbook.data import load_dataset
 from vitbook.export import FORMATS, export, load_exported
 from vitbook.pretrained import load_pretrained
@@ -33,11 +31,7 @@ def milliseconds(run, images: torch.Tensor, rounds: int) -> float:
 
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--weights", default="vitbook:cifar10")
-    parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser = arguments_of(__doc__, dataset=True, weights=True)
     parser.add_argument("--images", type=int, default=1000, help="how many test images, from the first on")
     parser.add_argument("--rounds", type=int, default=21, help="how often each time is measured; the median counts")
     given = parser.parse_args(arguments)
@@ -55,22 +49,16 @@ def main(arguments: list[str] | None = None) -> None:
                 run = load_exported(file)[0]
             logits = torch.cat([run(some) for some in images.split(50)])
             expected = torch.cat([weights.model(some) for some in images.split(50)])
-            done.append(
-                {
-                    "format": to,
-                    "weights": given.weights,
-                    "bytes": file.stat().st_size if file else None,
-                    "test_images": len(images),
-                    "test_accuracy": (logits.argmax(dim=1) == labels).double().mean().item(),
-                    "answers_changed": int((logits.argmax(dim=1) != expected.argmax(dim=1)).sum()),
-                    "largest_error": (logits - expected).abs().max().item(),
-                    "milliseconds_of_1": milliseconds(run, images[:1], given.rounds),
-                    "milliseconds_of_50": milliseconds(run, images[:50], given.rounds),
-                    "torch": version("torch"),
-                    "onnxruntime": version("onnxruntime"),
-                }
-            )
-            write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+            record = {"format": to, "weights": given.weights, "bytes": file.stat().st_size if file else None}
+            record |= {
+                "test_images": len(images),
+                "test_accuracy": (logits.argmax(dim=1) == labels).double().mean().item(),
+                "answers_changed": int((logits.argmax(dim=1) != expected.argmax(dim=1)).sum()),
+                "largest_error": (logits - expected).abs().max().item(),
+            }
+            record |= {f"milliseconds_of_{n}": milliseconds(run, images[:n], given.rounds) for n in (1, 50)}
+            done.append(record | {"torch": torch.__version__, "onnxruntime": version("onnxruntime")})
+            write(given.file, done)
             print(done[-1], flush=True)
 
 

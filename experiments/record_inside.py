@@ -8,16 +8,11 @@ values. Of both: the share of images that are named rightly, and the share named
 is trained. Less than a minute on a core.
 """
 
-import argparse
-import json
-from importlib.metadata import version
-from pathlib import Path
-
 import torch
 from jaxtyping import Float
+from records import arguments_of, write
 from torch import Tensor
 
-from vitbook._support.files import write_whole
 from vitbook.attention_maps import logit_lens, residual_stream
 from vitbook.data import Split, load_dataset
 from vitbook.encoder import EncoderBlock
@@ -66,9 +61,7 @@ def record(model: VisionTransformer, split: Split, moments: tuple[Tensor, Tensor
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
+    parser = arguments_of(__doc__)
     parser.add_argument("--weights", nargs="+", default=WEIGHTS, help="the models to look into")
     parser.add_argument("--images", type=int, default=1000, help="how many of the test images")
     parser.add_argument("--seed", type=int, default=0, help="that draws them")
@@ -76,13 +69,12 @@ def main(arguments: list[str] | None = None) -> None:
     test = load_dataset("cifar10", given.data_dir).test
     chosen = torch.randperm(len(test), generator=torch.Generator().manual_seed(given.seed))[: given.images]
     split = Split(test.images[chosen], test.labels[chosen])
-    document = {"images": len(split), "seed": given.seed, "torch": version("torch"), "models": {}}
+    document = {"images": len(split), "seed": given.seed, "torch": torch.__version__, "models": {}}
     for name in given.weights:
         weights = load_pretrained(name)
-        moments = tuple(map(torch.tensor, (weights.preprocessing.mean, weights.preprocessing.std)))
-        document["models"][name] = record(weights.model, split, moments)
+        document["models"][name] = record(weights.model, split, weights.preprocessing.moments)
         print(name, document["models"][name])
-    write_whole(given.file, (json.dumps(document, indent=1) + "\n").encode())
+    write(given.file, document)
 
 
 if __name__ == "__main__":

@@ -9,19 +9,17 @@ encoder from it, and leaves the decoder.
 """
 
 import argparse
-import json
 import time
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from records import write
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import vitbook
-from vitbook._support.files import write_whole
 from vitbook.augment import random_crop, random_flip
 from vitbook.checkpoint import save_checkpoint
 from vitbook.data import Dataset, Split, load_dataset
@@ -69,8 +67,7 @@ def keep(name: str, tensors: dict[str, torch.Tensor], data: Dataset, facts: dict
     needed = {key: facts[key] for key in ("about", "dataset", "model", "before", "after")}
     needed |= {"class_names": [], "mean": data.mean.tolist(), "std": data.std.tolist(), "recipe": name}
     save_checkpoint(assets / "weights", name, {key: tensor.half() for key, tensor in tensors.items()}, needed)
-    (assets / "runs").mkdir(parents=True, exist_ok=True)
-    write_whole(assets / "runs" / f"{name}.json", (json.dumps(facts, indent=1) + "\n").encode())
+    write(assets / "runs" / f"{name}.json", facts)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -116,7 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
         "before": before,
         "after": read_off(model.backbone, data),
         "test_images": len(data.test),
-        "torch": version("torch"),
+        "torch": torch.__version__,
     }
     keep("mae", model.state_dict(), data, facts, given.assets)
     print("before {before}\nafter  {after}".format(**facts))

@@ -5,15 +5,10 @@
 Nothing is trained. As it is, it takes about two minutes on one core.
 """
 
-import argparse
-import json
-from importlib.metadata import version
-from pathlib import Path
-
 import torch
+from records import arguments_of, write
 from torch import Tensor, nn
 
-from vitbook._support.files import write_whole
 from vitbook.data import load_dataset
 from vitbook.engine import batches
 from vitbook.pretrained import load_pretrained
@@ -35,36 +30,19 @@ class Merging(nn.Module):
 
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--weights", default="vitbook:cifar10")
-    parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
-    parser.add_argument(
-        "--merged", type=int, nargs="+", default=[0, 2, 4, 8, 12, 16], help="tokens fewer in each block"
-    )
+    parser = arguments_of(__doc__, dataset=True, weights=True)
+    parser.add_argument("--merged", type=int, nargs="+", default=[0, 2, 4, 8, 12, 16], help="tokens fewer in a block")
     given = parser.parse_args(arguments)
     pretrained = load_pretrained(given.weights)
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
     model = pretrained.model
-    mean, std = (torch.tensor(getattr(pretrained.preprocessing, name)) for name in ("mean", "std"))
-    done = []
+    embedded, done = model.embedding(torch.zeros(1, *data.test.images.shape[1:])), []
     for r in given.merged:
-        left = encode_merging(model.encoder, model.embedding(torch.zeros(1, *data.test.images.shape[1:])), r)[0].shape[
-            1
-        ]
-        result = evaluate(Merging(model, r), batches(data.test, mean, std, 500))
-        done.append(
-            {
-                "weights": given.weights,
-                "merged": r,
-                "tokens_left": left,
-                "test_accuracy": result.accuracy,
-                "test_images": len(data.test),
-                "torch": version("torch"),
-            }
-        )
-        write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+        left = encode_merging(model.encoder, embedded, r)[0].shape[1]
+        result = evaluate(Merging(model, r), batches(data.test, *pretrained.preprocessing.moments, 500))
+        record = {"weights": given.weights, "merged": r, "tokens_left": left, "test_accuracy": result.accuracy}
+        done.append(record | {"test_images": len(data.test), "torch": torch.__version__})
+        write(given.file, done)
         print("r = {merged}: {tokens_left} tokens left, {test_accuracy:.2%}".format(**done[-1]), flush=True)
 
 

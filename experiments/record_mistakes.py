@@ -8,16 +8,12 @@ weights of that right model with the mistake, untrained; "logits" is the largest
 one. Accuracies in percent of the 360 test images, a number for each seed. About two minutes a seed on a core.
 """
 
-import argparse
-import json
 import math
 from dataclasses import replace
-from importlib.metadata import version
-from pathlib import Path
 
 import torch
+from records import arguments_of, write
 
-from vitbook._support.files import write_whole
 from vitbook.data import Dataset, digits
 from vitbook.mistakes import IN_A_VIT, MISTAKES, broken_vit
 from vitbook.runtime import seed_everything
@@ -84,8 +80,7 @@ def of_a_seed(data: Dataset, seed: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("file", type=Path)
+    parser = arguments_of(__doc__, data_dir=False)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -95,8 +90,8 @@ def main() -> None:
             for kind, number in numbers.items():
                 found.setdefault(name, {}).setdefault(kind, []).append(round(number, 3))
         record = {"model": "2 blocks of width 32, 8 epochs", "test_images": len(data.test.labels), "seeds": seed + 1}
-        record |= {"torch": version("torch"), "mistakes": found}
-        write_whole(options.file, (json.dumps(record, indent=1) + "\n").encode())
+        record |= {"torch": torch.__version__, "mistakes": found}
+        write(options.file, record)
         print(f"seed {seed}", flush=True)
 
 

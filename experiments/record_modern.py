@@ -7,19 +7,15 @@ weights and the order of the images, so variants of one seed can be compared in 
 images. As it is, it takes a few minutes on one core.
 """
 
-import argparse
-import json
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.metadata import version
 from itertools import product
-from pathlib import Path
 
 import torch
+from records import arguments_of, write
 
-from vitbook._support.files import write_whole
 from vitbook.augment import random_affine
 from vitbook.data import digits
 from vitbook.modern import ModernConfig, ModernViT
@@ -67,13 +63,12 @@ def record(variant: str, seed: int, epochs: int) -> dict:
         "test_accuracy": result.accuracy,
         "test_images": len(data.test),
         "core_seconds": seconds,
-        "torch": version("torch"),
+        "torch": torch.__version__,
     }
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
+    parser = arguments_of(__doc__, data_dir=False)
     parser.add_argument("--epochs", type=int, default=12, help="of each run")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3], help="each variant once with each")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS), metavar="VARIANT")
@@ -84,7 +79,7 @@ def main(arguments: list[str] | None = None) -> None:
     with ProcessPoolExecutor(given.workers) as workers:
         for result in workers.map(partial(record, epochs=given.epochs), variants, seeds):
             done.append(result)
-            write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+            write(given.file, done)
             print("{variant}, seed {seed}: {test_accuracy:.1%}, {core_seconds:.0f} s".format(**result), flush=True)
 
 

@@ -5,18 +5,14 @@
 Nothing is trained again: a part that is taken out adds nothing to the residual stream. A few minutes on a core.
 """
 
-import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
-from pathlib import Path
 
 import torch
+from records import arguments_of, write
 from torch import Tensor, nn
 
-from vitbook._support.files import write_whole
 from vitbook.data import load_dataset
 from vitbook.engine import batches
 from vitbook.pretrained import load_pretrained
@@ -64,16 +60,13 @@ def without_parts(model: VisionTransformer, embedded: Iterable[tuple[Tensor, Ten
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
+    parser = arguments_of(__doc__)
     given = parser.parse_args(arguments)
     weights, data = load_pretrained(WEIGHTS), load_dataset("cifar10", given.data_dir, validation=0.0)
-    seen = weights.preprocessing
-    pairs = batches(data.test, torch.tensor(seen.mean), torch.tensor(seen.std), 500)
+    pairs = batches(data.test, *weights.preprocessing.moments, 500)
     accuracy = without_parts(weights.model, ((weights.model.embedding(images), labels) for images, labels in pairs))
-    found = {"weights": WEIGHTS, "images": len(data.test), "torch": version("torch"), "without": accuracy}
-    write_whole(given.file, (json.dumps(found, indent=1) + "\n").encode())
+    facts = {"weights": WEIGHTS, "images": len(data.test), "torch": torch.__version__}
+    write(given.file, facts | {"without": accuracy})
 
 
 if __name__ == "__main__":

@@ -6,17 +6,12 @@ No mistake raises an error. All are made on the same images, so that each is com
 `lost` were right and are wrong now, `won` the other way round. As it is, it takes a minute or two on one core.
 """
 
-import argparse
-import json
-from importlib.metadata import version
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, UInt8
+from records import arguments_of, write
 from torch import Tensor
 
-from vitbook._support.files import write_whole
 from vitbook.data import load_dataset, normalize
 from vitbook.pretrained import load_pretrained
 from vitbook.vit import VisionTransformer
@@ -61,18 +56,13 @@ def miscopied(name: str) -> dict[str, VisionTransformer]:
 
 @torch.no_grad()
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--weights", default="vitbook:cifar10")
-    parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser = arguments_of(__doc__, dataset=True, weights=True)
     parser.add_argument("--images", type=int, default=1000, help="how many, the first of the test images")
     given = parser.parse_args(arguments)
     pretrained = load_pretrained(given.weights)
     test = load_dataset(given.dataset, given.data_dir, validation=0.0).test
     images, labels = test.images[: given.images], test.labels[: given.images]
-    moments = (torch.tensor(getattr(pretrained.preprocessing, name)) for name in ("mean", "std"))
-    ways = prepared(images, *moments)
+    ways = prepared(images, *pretrained.preprocessing.moments)
     tries = {way: (pretrained.model, batch) for way, batch in ways.items()}
     copies = miscopied(given.weights)
     gelus = {kind: load_pretrained(given.weights, activation=kind).model for kind in ("gelu_tanh", "quick_gelu")}
@@ -89,10 +79,10 @@ def main(arguments: list[str] | None = None) -> None:
             "loss": round(F.cross_entropy(logits, labels).item(), 3),
         }
         print(f"{name}: {found[name]}", flush=True)
-    document = {"weights": given.weights, "images": len(images), "torch": version("torch")}
+    document = {"weights": given.weights, "images": len(images), "torch": torch.__version__}
     for kind, names in {"prepared": ways, "copied": copies, "computed": gelus}.items():
         document[kind] = {name: found[name] for name in names}
-    write_whole(given.file, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    write(given.file, document)
 
 
 if __name__ == "__main__":

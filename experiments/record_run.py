@@ -8,10 +8,11 @@ core_seconds, where given, is all that was spent on them, their teacher included
 """
 
 import argparse
-import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+
+from records import write
 
 import vitbook
 from vitbook._support.files import write_whole
@@ -46,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         "dataset": run.dataset,
         "test_accuracy": result.accuracy,
         "test_loss": result.loss,
-        "test_pictures": len(result.labels),
+        "test_images": len(result.labels),
         "parameters": sum(tensor.numel() for tensor in tensors.values()),
         "versions": facts["versions"],
         "config": asdict(run.train),
@@ -56,8 +57,7 @@ def main(arguments: list[str] | None = None) -> None:
     if given.core_seconds:
         teacher = given.teacher_core_seconds
         record |= {"core_seconds": given.core_seconds + teacher, "teacher_core_seconds": teacher}
-    (given.assets / "runs").mkdir(parents=True, exist_ok=True)
-    write_whole(given.assets / "runs" / f"{given.name}.json", (json.dumps(record, indent=1) + "\n").encode())
+    write(given.assets / "runs" / f"{given.name}.json", record)
     if given.weights:
         about = {key: facts[key] for key in ("model", "dataset", "class_names", "mean", "std", "versions")}
         about |= {"about": given.about, "recipe": given.name, "test_accuracy": result.accuracy}

@@ -9,19 +9,18 @@ written again after each; a second call goes on where the first was stopped. The
 file, as whole numbers of 8 bits: features are kept, photographs are not.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from records import arguments_of, write
 from safetensors.torch import save
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
@@ -84,11 +83,7 @@ def read_off(method: str, known: Tensor, labels: Tensor, asked: Tensor, right: T
 
 
 def said(result: Evaluation) -> dict[str, float]:
-    return {
-        "test_accuracy": result.accuracy,
-        "test_loss": result.loss,
-        "calibration_error": result.calibration_error,
-    }
+    return {"test_accuracy": result.accuracy, "test_loss": result.loss, "calibration_error": result.calibration_error}
 
 
 class Recorder:
@@ -106,8 +101,8 @@ class Recorder:
         started = time.process_time()
         result = make()
         spent = {"cpu_seconds": round(time.process_time() - started, 2), "weights": self.weights}
-        self.done.append(key | result | spent | {"torch": version("torch")})
-        write_whole(self.file, (json.dumps(self.done, indent=1) + "\n").encode())
+        self.done.append(key | result | spent | {"torch": torch.__version__})
+        write(self.file, self.done)
         print({name: value for name, value in self.done[-1].items() if name not in ("weights", "torch")}, flush=True)
         return self.done[-1]
 
@@ -153,12 +148,10 @@ def _fresh(given: Pretrained) -> VisionTransformer:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
+    parser = arguments_of(__doc__, data_dir=False, weights=True)
     parser.add_argument("--features", type=Path, required=True, help="where to put the features")
     parser.add_argument("--tiny", type=Path, required=True, help="the unpacked folder tiny-imagenet-200")
     parser.add_argument("--cifar", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
-    parser.add_argument("--weights", default="vitbook:cifar10")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--tuned-seeds", type=int, default=3, help="of what trains, which takes longer")
     parser.add_argument("--methods", nargs="+", choices=list(RATES), default=list(RATES), help="of what trains")
@@ -167,7 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
     weights, recorder = load_pretrained(given.weights), Recorder(given.file, given.weights)
-    moments = tuple(map(torch.tensor, (weights.preprocessing.mean, weights.preprocessing.std)))
+    moments = weights.preprocessing.moments
     pool, test = tiny_imagenet(given.tiny, 32)
     data = Dataset("tiny_imagenet", pool, test, tuple(CLASSES.values()), given_moments=moments)
 

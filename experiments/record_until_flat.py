@@ -14,14 +14,12 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from importlib.metadata import version
-from pathlib import Path
 
 import torch
 from record_data_curve import MODELS, SHARES
+from records import arguments_of, write
 from torch import nn
 
-from vitbook._support.files import write_whole
 from vitbook.data import Dataset, load_dataset, split_at_random
 from vitbook.engine import TrainConfig, batches, fit
 from vitbook.runtime import device
@@ -81,7 +79,7 @@ def record(name: str, share: float, seed: int, data: Dataset, rate: float, given
         "curve": curve,
         "flat": is_flat(curve, given.flat),
         "test_accuracy": result.accuracy,
-        "torch": version("torch"),
+        "torch": torch.__version__,
         "config": asdict(RECIPE),
     }
 
@@ -103,10 +101,7 @@ def best_rate(name: str, data: Dataset, given: argparse.Namespace) -> float:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", type=Path, help="the JSON to write")
-    parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
+    parser = arguments_of(__doc__, dataset=True)
     parser.add_argument("--steps", type=int, default=1000, help="of the shortest run")
     parser.add_argument("--most", type=int, default=64000, help="steps of the longest run")
     parser.add_argument("--flat", type=float, default=0.005, help="what a doubling has to win")
@@ -117,7 +112,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--validation", type=float, default=0.1, help="share of the training images to choose by")
     given = parser.parse_args(arguments)
     whole = load_dataset(given.dataset, given.data_dir, validation=given.validation)
-    given.file.parent.mkdir(parents=True, exist_ok=True)
     done = json.loads(given.file.read_text()) if given.file.exists() else []
     for share in given.shares:
         few = whole.train if share == 1 else split_at_random(whole.train, share, 0, whole.class_names)[1]
@@ -128,12 +122,10 @@ def main(arguments: list[str] | None = None) -> None:
             rate = known[0]["learning_rate"] if known else best_rate(name, data, given)
             for seed in left:
                 done.append(record(name, share, seed, data, rate, given))
-                write_whole(given.file, (json.dumps(done, indent=1) + "\n").encode())
+                write(given.file, done)
                 steps, flat = done[-1]["curve"][-1]["steps"], "" if done[-1]["flat"] else ", not flat yet"
-                print(
-                    f"{name} {share:.0%} seed {seed}: {done[-1]['test_accuracy']:.1%} after {steps} steps{flat}",
-                    flush=True,
-                )
+                came_to = f"{done[-1]['test_accuracy']:.1%} after {steps} steps{flat}"
+                print(f"{name} {share:.0%} seed {seed}: {came_to}", flush=True)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,7 @@ import pytest
 import torch
 from properties import HEADS, B, S, T, close
 
-from vitbook.attention import (
-    attention,
-    fused_attention,
-    gaussian_attention,
-)
+from vitbook.attention import attention, fused_attention, gaussian_attention
 
 both_precisions = pytest.mark.usefixtures("precision")
 

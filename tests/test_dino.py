@@ -116,6 +116,9 @@ def test_colors_change_by_no_more_than_asked():
     gray = random_colors(images, strength=0, gray=1)
     assert_close(gray, images.mean(dim=1, keepdim=True).expand_as(images))
     assert check.differ(random_colors(images), images)
+    tinted = random_colors(images, strength=0, gray=0, tint=0.3)
+    scale = tinted.std(dim=(2, 3)) / images.std(dim=(2, 3))
+    assert 0.7 < scale.min() < 0.85 < 1.15 < scale.max() < 1.3
 
 
 def test_crops_are_two_large_and_some_small_ones():

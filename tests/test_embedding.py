@@ -18,10 +18,7 @@ def embedding(**settings) -> ImageEmbedding:
 @both_precisions
 @pytest.mark.parametrize(
     ("test", "implementation"),
-    [
-        (check.embedding_equals_equation_1, ImageEmbedding),
-        (check.parameters_fit_every_batch, ImageEmbedding),
-    ],
+    [(check.embedding_equals_equation_1, ImageEmbedding), (check.parameters_fit_every_batch, ImageEmbedding)],
     ids=lambda value: value.__name__,
 )
 def test_property(test, implementation):

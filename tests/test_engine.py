@@ -327,7 +327,7 @@ def test_log_and_checkpoints_hold_what_happened(tmp_path):
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == history
     names = "epoch step lr train_loss train_accuracy gradient_norm validation_loss validation_accuracy"
-    assert list(history[0]) == [*names.split(), "pictures_per_second", "seconds"]
+    assert list(history[0]) == [*names.split(), "images_per_second", "seconds"]
     assert [record["epoch"] for record in history] == [1, 2]
     assert history[0]["seconds"] < history[1]["seconds"]
 
@@ -499,7 +499,7 @@ class Interrupted(nn.Module):
 
 def without_times(record: dict) -> dict:
     """Without what the clock says."""
-    return {name: value for name, value in record.items() if name not in ("pictures_per_second", "seconds")}
+    return {name: value for name, value in record.items() if name not in ("images_per_second", "seconds")}
 
 
 @pytest.mark.parametrize("checkpoint_steps", [0, 4])
@@ -637,7 +637,7 @@ def test_another_run_is_not_gone_on_with(tmp_path):
     for part in ("train", "validation"):
         data = some_data()
         getattr(data, part).images[3, 0, 0, 0] += 1
-        with pytest.raises(ValueError, match=f"holds another run: pictures.{part} is [0-9a-f]{{64}} there"):
+        with pytest.raises(ValueError, match=f"holds another run: images.{part} is [0-9a-f]{{64}} there"):
             fit(some_model(), data, PLAIN, tmp_path, resume=True, progress=False)
 
 

@@ -10,16 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitbook.cnn import CNNConfig, WhiteningCNN
-from vitbook.finetuning import (
-    LoRALinear,
-    add_lora,
-    freeze,
-    layer_groups,
-    merge_lora,
-    merged,
-    prepare,
-    train_mode,
-)
+from vitbook.finetuning import LoRALinear, add_lora, freeze, layer_groups, merge_lora, merged, prepare, train_mode
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, create_vit

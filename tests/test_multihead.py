@@ -21,12 +21,7 @@ def msa(**settings) -> MultiHeadSelfAttention:
 @both_precisions
 @pytest.mark.parametrize(
     "test",
-    [
-        check.multihead_equals_torch,
-        check.tokens_have_no_order,
-        check.examples_do_not_mix,
-        check.eval_is_deterministic,
-    ],
+    [check.multihead_equals_torch, check.tokens_have_no_order, check.examples_do_not_mix, check.eval_is_deterministic],
     ids=lambda test: test.__name__,
 )
 def test_property(test):

@@ -196,13 +196,20 @@ def random_part(
     return F.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def random_colors(images: Images, strength: float = 0.4, gray: float = 0.2) -> Images:
-    """Change saturation, contrast and brightness of each normalized image, and turn a share of them gray."""
+def random_colors(images: Images, strength: float = 0.4, gray: float = 0.2, tint: float = 0.0) -> Images:
+    """Change saturation, contrast and brightness of each normalized image, and turn a share of them gray.
+
+    tint: how far each color channel is scaled and shifted on its own, so that color does not give an image away.
+    """
     saturation, contrast, brightness = strength * (2 * torch.rand(3, len(images), 1, 1, 1) - 1).to(images)
     saturation = torch.where(torch.rand(len(images), 1, 1, 1).to(images) < gray, -1, saturation)
     images = torch.lerp(images.mean(dim=1, keepdim=True), images, 1 + saturation)
     mean = images.mean(dim=(1, 2, 3), keepdim=True)
-    return (1 + contrast) * (images - mean) + mean + brightness
+    images = (1 + contrast) * (images - mean) + mean + brightness
+    if tint:
+        scale, shift = tint * (2 * torch.rand(2, *images.shape[:2], 1, 1) - 1).to(images)
+        images = (1 + scale) * images + shift / 2
+    return images
 
 
 def crops(
@@ -236,8 +243,8 @@ def pretrain(
     """Train on images without labels. Returns of every step the loss, the mean entropy of the teacher's answers, and
     the entropy of their mean over the batch, all in nats.
 
-    Caron et al. 2021, section 3.2: AdamW, a cosine after a warm-up, the teacher's momentum rising to 1. views: makes
-    large and small views, as `crops` does.
+    Caron et al. 2021, section 3.2: AdamW, a cosine after a warm-up. views: makes large and small views, as `crops`
+    does. Differs: theirs raises the teacher's momentum to 1 in the end.
     """
     optimizer = torch.optim.AdamW(parameter_groups(model.student, 0.04), lr=learning_rate)
     steps = epochs * math.ceil(len(images) / batch_size)

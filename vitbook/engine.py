@@ -140,7 +140,7 @@ def fit(
 
     Records: epoch (from 1), step (so far), lr, train_loss (nats an image), train_accuracy (both of the images as they
     were shown), gradient_norm (all three: mean over the epoch's steps), validation_loss, validation_accuracy,
-    pictures_per_second, seconds (so far, of training alone). Images that fill no batch wait for the next epoch.
+    images_per_second, seconds (so far, of training alone). Images that fill no batch wait for the next epoch.
 
     Several processes, as `torchrun` starts them, share every batch among them; the first alone writes.
 
@@ -281,7 +281,7 @@ class Training:
             "model": asdict(described) if is_dataclass(described) else None,
             "dataset": data.name,
             "class_names": list(data.class_names),
-            "pictures": {part: fingerprint(getattr(data, part)) for part in ("train", "validation")},
+            "images": {part: fingerprint(getattr(data, part)) for part in ("train", "validation")},
             "mean": data.mean.tolist(),
             "std": data.std.tolist(),
             "teacher": None if teacher is None else _digest(*teacher.state_dict().values()),
@@ -402,7 +402,7 @@ class Training:
             "train_accuracy": accuracy,
             "gradient_norm": norm,
             **self.validate(),
-            "pictures_per_second": self.epoch_steps * self.config.batch_size / (self.seconds - before),
+            "images_per_second": self.epoch_steps * self.config.batch_size / (self.seconds - before),
             "seconds": self.seconds,
         }
         self.history.append(record)
@@ -494,6 +494,7 @@ class Training:
     def _load(self, path: Path) -> None:
         """Go back to a checkpoint. Raises ValueError for that of another run, or of none."""
         tensors, facts = load_checkpoint(path)
+        facts.setdefault("images", facts.get("pictures"))  # so older checkpoints call it
         for name, ours in json.loads(json.dumps(self.identity)).items():  # tuples become lists, as in the file
             if facts.get(name) != ours:
                 raise ValueError(f"{path.parent} holds another run: {difference(name, facts.get(name), ours)}")

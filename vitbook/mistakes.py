@@ -30,6 +30,7 @@ from vitbook.contrastive import ScaleAndBias, cosines, name_probabilities, sigmo
 from vitbook.dino import agreement_loss, epps_pulley, sigreg, teacher_probabilities
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
+from vitbook.export import quantize
 from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
 from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
@@ -136,9 +137,7 @@ def no_scale(q, k, v, mask=None):
     return weights @ v, weights
 
 
-@_wrong(
-    "02_scale#no-slope-left", prop.attention_equals_torch, of=attention, found="AI-Hypercomputer/maxtext/issues/1370"
-)
+@_wrong("02_scale#no-slope-left", prop.attention_equals_torch, of=attention, found="esceptico/perceiver-io/issues/9")
 def multiplied_by_the_scale(q, k, v, mask=None):
     """From the first step on, nearly all of a query's attention goes to one key.
     Your scores are multiplied by √D_h; they have to be divided by it."""
@@ -552,7 +551,7 @@ def everything_decays(model, weight_decay):
     "10_training#how-wrong-is-an-answer",
     prop.evaluation_counts_each_example_once,
     of=evaluate,
-    found="mlcommons/training/issues/89",
+    found="facebookarchive/fb.resnet.torch/pull/75",
 )
 def every_batch_weighs_alike(model, batches):
     """The accuracy changes with the batch size.
@@ -778,6 +777,33 @@ def images_compete_for_names(logits):
     """What an image is called depends on which other images are in the batch.
     Your softmax runs over the images, dim=0. It is each image that chooses among the names: dim=-1."""
     return logits.softmax(dim=0)
+
+
+# Out of the notebook
+
+
+@_wrong("26_export#eight-bits-for-a-weight", prop.half_a_step_is_the_largest_error, of=quantize)
+def one_scale_for_the_matrix(weight):
+    """Rows of small weights come back as a handful of different values.
+    Your scale is set by the largest weight of all. Each row, an output, needs its own."""
+    scale = weight.abs().max() / 127
+    return (weight / scale).round().to(torch.int8), scale.expand(len(weight), 1)
+
+
+@_wrong("26_export#eight-bits-for-a-weight", prop.half_a_step_is_the_largest_error, of=quantize)
+def scale_without_absolute_values(weight):
+    """Some weights come back with the other sign.
+    Your maximum is not of absolute values: what is far below zero leaves the range of a byte and wraps around."""
+    scale = weight.amax(dim=1, keepdim=True) / 127
+    return (weight / scale).round().long().to(torch.int8), scale
+
+
+@_wrong("26_export#eight-bits-for-a-weight", prop.half_a_step_is_the_largest_error, of=quantize)
+def fractions_cut_off(weight):
+    """All weights shrink a little, and logits change more than eight bits explain.
+    You convert to whole numbers without rounding, which cuts the fractions off. Round to the nearest first."""
+    scale = weight.abs().amax(dim=1, keepdim=True) / 127
+    return (weight / scale).to(torch.int8), scale
 
 
 # A whole model with mistakes in it

@@ -734,3 +734,17 @@ def other_images_do_not_count(name_probabilities: Callable) -> None:
     probabilities = name_probabilities(logits)
     _close(probabilities.sum(dim=-1), torch.ones(S))
     _close(probabilities, torch.cat([name_probabilities(row[None]) for row in logits]))
+
+
+# Out of the notebook
+
+
+def half_a_step_is_the_largest_error(quantize: Callable) -> None:
+    """Implementations are functions (N, D) → whole numbers (N, D), scales (N, 1): no weight is off by more than half of
+    what separates two whole numbers, 1/127 of the largest in its row."""
+    weight = torch.randn(S, D) * torch.tensor([0.01, 0.1, 1, 10])[torch.arange(S) % 4, None]
+    weight[0, 0] = -2 * weight[0].abs().max()  # the largest is negative
+    whole, scale = quantize(weight)
+    assert whole.shape == weight.shape and int(whole.long().abs().max()) <= 127
+    step = weight.abs().amax(dim=1, keepdim=True) / 127
+    assert ((whole * scale - weight).abs() <= step / 2 * 1.0001).all()

@@ -11,24 +11,29 @@ TINY = ["--dataset", "digits", "--epochs", "1", "--batch-size", "256", "--large"
 TINY += ["--patch-size", "2", "--dim", "12", "--depth", "1", "--num-heads", "2", "--prototypes", "8"]
 
 
-def run(place, *options):
-    record_dino.main(["--assets", str(place), "--folder", str(place / "run"), *TINY, *options])
-    return json.loads((place / "runs" / "dino.json").read_text())
+METHODS = pytest.mark.parametrize("method", record_dino.METHODS)
 
 
-def test_what_is_recorded_and_the_weights_load(tmp_path):
-    record = run(tmp_path)
+def run(place, method, *options):
+    record_dino.main(["--method", method, "--assets", str(place), "--folder", str(place / "run"), *TINY, *options])
+    return json.loads((place / "runs" / f"{method}.json").read_text())
+
+
+@METHODS
+def test_what_is_recorded_and_the_weights_load(tmp_path, method):
+    record = run(tmp_path, method)
     assert (record["steps"], record["images_seen"]) == (5, 1280)
     assert {0 < share < 1 for when in ("before", "after") for share in record[when].values()} == {True}
-    loaded = load_pretrained(tmp_path / "weights" / "dino.json")
+    loaded = load_pretrained(tmp_path / "weights" / f"{method}.json")
     assert (loaded.model.config.num_classes, loaded.notes) == (0, ())
 
 
 def test_time_ends_it_as_well(tmp_path):
-    assert run(tmp_path, "--seconds", "1e-6")["steps"] == 1
+    assert run(tmp_path, "dino", "--seconds", "1e-6")["steps"] == 1
 
 
-def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch):
+@METHODS
+def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch, method):
     take_step = record_dino.Training.take_step
 
     def stop(training, progress):
@@ -39,6 +44,6 @@ def test_an_interrupted_training_goes_on_as_if_nothing_had_happened(tmp_path, mo
     monkeypatch.setattr(record_dino, "CHECKPOINT_SECONDS", 0)
     with monkeypatch.context() as within, pytest.raises(KeyboardInterrupt):
         within.setattr(record_dino.Training, "take_step", stop)
-        run(tmp_path / "in two parts")
-    parts, whole = run(tmp_path / "in two parts"), run(tmp_path / "whole")
+        run(tmp_path / "in two parts", method)
+    parts, whole = run(tmp_path / "in two parts", method), run(tmp_path / "whole", method)
     assert (parts["curve"], parts["after"]) == (whole["curve"], whole["after"])

@@ -278,10 +278,7 @@ def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
     folder = tmp_path / "run"
     options = ["train", *SMALL, "--epochs", "2000", "--folder", str(folder)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "vitbook", *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_interrupts,
+        [sys.executable, "-m", "vitbook", *options], stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts
     )
     while not (folder / "last.json").exists():
         assert process.poll() is None

@@ -341,10 +341,7 @@ def causal_by_hand(q, k, v):
 
 # Each with a part of the suspect that each failed question names: the true cause.
 WRONG = {
-    "batch_first forgotten": (
-        lambda: TorchViT("mean", batch_first=False),
-        {"images_do_not_mix": "batch_first"},
-    ),
+    "batch_first forgotten": (lambda: TorchViT("mean", batch_first=False), {"images_do_not_mix": "batch_first"}),
     "torch's copies": (lambda: TorchViT(initialized=False), {"blocks_start_different": "nn.TransformerEncoder"}),
     "image 0's class token": (
         lambda: TorchViT(head=copied_class_token),

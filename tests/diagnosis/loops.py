@@ -570,9 +570,7 @@ WRONG: dict[str, dict[str, Callable]] = {  # the question that must find them â†
         "labels from 1, head for 11": lambda: train(ViT(classes=11), data=batches(IMAGES, LABELS + 1)),
         "head for 7": lambda: train(ViT(classes=7)),
     },
-    "batches_mix_classes": {
-        "not shuffled": lambda: train(data=batches(IMAGES[SORTED], LABELS[SORTED], shuffle=False)),
-    },
+    "batches_mix_classes": {"not shuffled": lambda: train(data=batches(IMAGES[SORTED], LABELS[SORTED], shuffle=False))},
     "labels_match_images": {
         "shuffled labels": lambda: train(data=batches(labels=SHUFFLED)),
         "labels of the next image": lambda: train(data=batches(labels=LABELS.roll(1))),
@@ -626,12 +624,8 @@ WRONG: dict[str, dict[str, Callable]] = {  # the question that must find them â†
         "unused layer": lambda: train(Unused()),
         "head frozen": lambda: train(prepare=lambda m: m.head.requires_grad_(False)),
     },
-    "trains_in_training_mode": {
-        "eval, and never back": epochs(back=False),
-    },
-    "evaluates_in_evaluation_mode": {
-        "evaluated with dropout": epochs(evaluation=False),
-    },
+    "trains_in_training_mode": {"eval, and never back": epochs(back=False)},
+    "evaluates_in_evaluation_mode": {"evaluated with dropout": epochs(evaluation=False)},
     "all_is_finite": {
         "NaN in the forward pass": lambda: train(BreakingViT(True)),
         "NaN in the backward pass": lambda: train(BreakingViT(False)),

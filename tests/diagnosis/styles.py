@@ -659,10 +659,7 @@ WRONG_STYLES = {
         {"head_gets_normalized_tokens": "last LayerNorm", IDLE: "last LayerNorm"},
     ),
     "SimpleViT, loud": (lambda: SimpleViT("loud"), {"first_loss_is_near_ln_k": "too large"}),
-    "beginner, batch_first": (
-        lambda: Beginner("batch_first"),
-        {"images_do_not_mix": "batch_first"},
-    ),
+    "beginner, batch_first": (lambda: Beginner("batch_first"), {"images_do_not_mix": "batch_first"}),
     "beginner, batch in its shape": (
         lambda: Beginner("batch in its shape"),
         {"every_batch_size_will_do": "batch size"},

@@ -11,9 +11,7 @@ from vitbook.exercises.grading import NOT_ATTEMPTED, RIGHT, Exercise, judge
 from vitbook.exercises.inputs import normal
 
 ROWS = Exercise(
-    lambda x: x.sum(dim=-1),
-    "sum over the last axis.",
-    lambda g: [(normal(g, 5, 4),), (normal(g, 2, 3),)],
+    lambda x: x.sum(dim=-1), "sum over the last axis.", lambda g: [(normal(g, 5, 4),), (normal(g, 2, 3),)]
 ) | {
     "Those are the means.": lambda x: x.mean(dim=-1),
     "The first number of each row is missing.": lambda x: x[:, 1:].sum(dim=-1),

@@ -66,23 +66,11 @@ def test_what_is_no_photograph_is_said_and_the_status_is_1(command):
 
 
 FAULTS = {
-    "a syntax error": (
-        ATTEND,
-        "    return scores.softmax(-1 @ v\n",
-        "line 9: return scores.softmax(-1 @ v\n  Syn",
-    ),
+    "a syntax error": (ATTEND, "    return scores.softmax(-1 @ v\n", "line 9: return scores.softmax(-1 @ v\n  Syn"),
     "an exception at import": (ATTEND, f"{ATTEND}\nfirst = [][0]\n", "line 11: first = [][0]\n  IndexError: list"),
     "a loop without an end": (ATTEND, "    while True:\n        pass\n", "after 5 s. Is there a loop without an end?"),
-    "a print": (
-        ATTEND,
-        f"    print('look', v.shape)\n{ATTEND}",
-        "Your code printed: look torch.Size([2, 3, 5, 6]) …",
-    ),
-    "a missing function": (
-        "def project(",
-        "def projects(",
-        "not yet: the file has no function project(x, qkv).",
-    ),
+    "a print": (ATTEND, f"    print('look', v.shape)\n{ATTEND}", "Your code printed: look torch.Size([2, 3, 5, 6]) …"),
+    "a missing function": ("def project(", "def projects(", "not yet: the file has no function project(x, qkv)."),
     "another signature": ("def forward(self, x)", "def forward(self)", "should take (self, x), and takes (self)."),
     "no class": ("class Encoder(nn.Module)", "class Encoder", "not yet: expected a class Encoder(nn.Module)."),
     "exit": (ATTEND, "    exit()\n", "your code ends Python itself; take out exit().\n  mine.py, line 9: exit()"),

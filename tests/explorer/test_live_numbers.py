@@ -9,6 +9,7 @@ from importlib import resources
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from vitbook._support.images import decode_image
@@ -64,12 +65,17 @@ class Scripts:
         height, width = image.shape[:2]
         return pixels(self.run(SEE, [width, height, content]))
 
-    def ask(self, **change) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Logits (K,), attention weights (L, h, T, T), and the logit lens (L + 1, K)."""
+    def ask(self, **change) -> tuple[torch.Tensor, ...]:
+        """Logits (K,), attention weights (L, h, T, T), the logit lens (L + 1, K), tokens' cosines (L + 1, T, T)."""
         said = self.call("ask", name="it", change=change)
         tokens = self.browser.value("loaded.model.config.tokens")
         attention = torch.stack(said["attention"]).unflatten(1, (-1, tokens, tokens))
-        return said["logits"], attention, torch.stack(said["lens"])
+        return (
+            said["logits"],
+            attention,
+            torch.stack(said["lens"]),
+            torch.stack(said["alike"]).unflatten(1, (tokens, -1)),
+        )
 
 
 SEE = """([width, height, all]) =>
@@ -113,12 +119,14 @@ def small_vit(**changes) -> Pretrained:
     return Pretrained(model, preprocessing, None, "vitbook", ())
 
 
-def torch_says(trained: Pretrained, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Logits, attention weights and lens of one image, (1, C, H, W)."""
+def torch_says(trained: Pretrained, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Logits, attention weights, lens and tokens' cosines of one image, (1, C, H, W)."""
     with torch.no_grad(), recorded_attention(trained.model) as weights:
         logits = trained.model(images)[0]
         weights = torch.stack(weights)[:, 0]
-        return logits, weights, logit_lens(trained.model, residual_stream(trained.model, images))[:, 0]
+        states = residual_stream(trained.model, images)
+        alike = F.cosine_similarity(states[:, 0, :, None], states[:, 0, None], dim=-1)
+        return logits, weights, logit_lens(trained.model, states)[:, 0], alike
 
 
 def assert_same(got: tuple, expected: tuple) -> None:

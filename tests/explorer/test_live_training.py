@@ -132,7 +132,7 @@ def page(tmp_path_factory):
 
 
 def numbers(text: str) -> list[float]:
-    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text)]
+    return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", text.replace(",", ""))]
 
 
 def test_a_model_is_trained_stopped_read_and_interfered_with(browser, page):
@@ -198,6 +198,32 @@ def draw_with_a_finger(browser, corners: list[tuple[float, float]]) -> None:
         kind = "touchMove" if i else "touchStart"
         browser.protocol.send("Input.dispatchTouchEvent", dict(type=kind, touchPoints=[point]))
     browser.protocol.send("Input.dispatchTouchEvent", dict(type="touchEnd", touchPoints=[]))
+
+
+def test_a_share_is_trained_on_for_as_many_steps_beside_the_nearest_neighbor(browser, tmp_path):
+    live.shares().save(tmp_path / "shares.html")
+    browser.screen(360, 740, phone=True)
+    browser.open(tmp_path / "shares.html")
+    at, data = browser.page.locator, digits()
+    at(".live-start").click()
+    at("tbody tr").nth(3).wait_for()
+    classes = [(data.train.labels == label).nonzero().flatten() for label in range(10)]
+    pixels, others = (split.images.flatten(1).double() for split in (data.train, data.test))
+    for row, share in zip(at("tbody tr").all(), (0.01, 0.05, 0.2, 1), strict=True):
+        some = torch.cat([members[: max(1, round(share * len(members)))] for members in classes])
+        right = data.train.labels[some][torch.cdist(others, pixels[some]).argmin(dim=1)] == data.test.labels
+        assert numbers(row.inner_text()) == [len(some), pytest.approx(100 * right.float().mean().item(), abs=0.051)]
+    learned = {}
+    for button, count in ((3, "1,437"), (0, "10")):
+        at("[name=train]").nth(button).click()
+        at(".progress", has_text=f"{count} digits, epoch 2 of 8").wait_for()
+        at("[name=stop]").click()
+        at("[name=train]:enabled").first.wait_for()
+        learned[button] = numbers(at("tbody tr").nth(button).inner_text())[2:]
+    assert learned[0][1] < learned[3][1], "ten digits are learned by heart sooner than all"
+    assert learned[0][0] < learned[3][0], "and tell less of others"
+    assert at(".curves polyline").count() == 2
+    assert browser.page.evaluate("document.documentElement.scrollWidth") <= 360 and browser.errors == []
 
 
 INK = """(canvas) => {

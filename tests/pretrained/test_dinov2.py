@@ -178,8 +178,23 @@ def in_names_of_its_authors(state: dict) -> dict:
     return state
 
 
+def in_timms_names(state: dict) -> dict:
+    """Without a bias of keys, and gates apart from what they let through."""
+    state = in_names_of_its_authors(state)
+    del state["rope_embed.periods"], state["mask_token"]
+    for i in range(DEPTH):
+        attn = f"blocks.{i}.attn."
+        del state[f"{attn}qkv.bias_mask"]
+        state[f"{attn}q_bias"], _, state[f"{attn}v_bias"] = state.pop(f"{attn}qkv.bias").chunk(3)
+    names = {"storage_tokens": "reg_token", "ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"}
+    names |= {"mlp.w1.": "mlp.fc1_g.", "mlp.w2.": "mlp.fc1_x.", "mlp.w3.": "mlp.fc2."}
+    for old, new in names.items():
+        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    return state
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("names", ["", "model.", "authors"])
+@pytest.mark.parametrize("names", ["", "model.", "authors", "timm"])
 @pytest.mark.parametrize("gated", [False, True])
 def test_dinov3_of_any_image_size(gated, names):
     """Their angles are float32, which the softmax of large scores shows."""
@@ -187,6 +202,8 @@ def test_dinov3_of_any_image_size(gated, names):
     state = {name.removeprefix("model."): tensor for name, tensor in model.state_dict().items()}
     if names == "authors":
         state, heads = in_names_of_its_authors(state), None  # the periods tell
+    elif names == "timm":
+        state, heads = in_timms_names(state), 3
     else:
         state, heads = {names + name if name.startswith("layer.") else name: t for name, t in state.items()}, 3
     loaded = load_pretrained(state, num_heads=heads, image_size=(21, 35))

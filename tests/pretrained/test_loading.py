@@ -172,12 +172,7 @@ class TestOurs:
 
     @pytest.mark.parametrize(
         "facts",
-        [
-            {"model": None},
-            {"mean": [0.4, float("nan"), 0.6]},
-            {"mean": [0.5], "std": [0.5]},
-            {"class_names": ["one"]},
-        ],
+        [{"model": None}, {"mean": [0.4, float("nan"), 0.6]}, {"mean": [0.5], "std": [0.5]}, {"class_names": ["one"]}],
     )
     def test_one_that_does_not_tell_what_is_needed_is_refused(self, tmp_path, facts):
         path = ours(VisionTransformer(CONFIG), tmp_path, **facts)

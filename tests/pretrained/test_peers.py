@@ -103,6 +103,21 @@ class TestLogits:
         others.load_state_dict(to_source(ours))
         same_logits(ours.model, others)
 
+    @pytest.mark.parametrize("gated", [False, True])
+    @pytest.mark.parametrize("biased", [False, True])
+    def test_timms_dinov3(self, timm, biased, gated):
+        """With the settings of its `vit_small_patch16_dinov3`, and the class token for an answer, as DINOv3 has it."""
+        make = timm.models.eva.vit_small_plus_patch16_dinov3 if gated else timm.models.eva.vit_small_patch16_dinov3
+        sizes = dict(img_size=SIDE, patch_size=P, embed_dim=D, depth=DEPTH, num_heads=H, mlp_ratio=HIDDEN / D)
+        theirs, others = (shaken(make(**sizes, qkv_bias=biased, global_pool="token", num_classes=0)) for _ in range(2))
+        ours = load_pretrained(theirs.state_dict(), num_heads=H, image_size=SIDE)
+        assert ours.layout == "dinov3"
+        x = images(side=SIDE)
+        assert_close(ours.model.tokens(x), theirs.forward_features(x), rtol=0, atol=1e-5)  # their angles are float32
+        assert_close(ours.model(x), theirs(x), rtol=0, atol=1e-5)
+        others.load_state_dict(to_source(ours))
+        assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in others.state_dict().items())
+
     @pytest.mark.parametrize("side", [SIDE, 2 * SIDE])
     def test_timm_and_we_read_googles_file_alike(self, timm, side, tmp_path):
         """Also for larger images, for which timm has a rule of its own for positions."""

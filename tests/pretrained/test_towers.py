@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from einops import rearrange
 from PIL import Image
 from torch import Tensor
 from torch.testing import assert_close
@@ -186,6 +187,45 @@ def test_siglip(names):
     same_again(state, loaded)
 
 
+def naflex() -> torch.nn.Module:
+    """SigLIP 2's image tower of variable resolution, with positions for 4×4 patches."""
+    sizes = {name: size for name, size in SIZES.items() if name != "image_size"} | dict(num_patches=16)
+    return shaken(transformers.Siglip2VisionModel(transformers.Siglip2VisionConfig(**sizes)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("prefix", ["", "vision_model."])
+@pytest.mark.parametrize("grid", [(4, 4), (5, 3), (6, 8)])
+def test_siglip2_of_variable_resolution(grid, prefix):
+    """Their positions are interpolated in float32. Padding, which they hide by a mask, changes nothing."""
+    theirs, (rows, columns) = naflex(), grid
+    state = {prefix + name: tensor for name, tensor in theirs.state_dict().items()}
+    loaded = load_pretrained(state, num_heads=H, image_size=(P * rows, P * columns))
+    assert loaded.layout == "siglip" and loaded.preprocessing.interpolation == "bilinear"
+    x = torch.randn(2, 3, P * rows, P * columns)
+    patches = rearrange(x, "b c (h p) (w q) -> b (h w) (p q c)", p=P, q=P)
+    padded = torch.cat([patches, torch.randn(2, 3, 3 * P * P)], dim=1)
+    real = (torch.arange(rows * columns + 3) < rows * columns).long().expand(2, -1)
+    expected = theirs(padded, real, torch.tensor([grid] * 2))
+    assert_close(loaded.model.tokens(x), expected.last_hidden_state[:, : rows * columns], rtol=0, atol=1e-6)
+    assert_close(loaded.model(x), expected.pooler_output, rtol=0, atol=1e-6)
+    same_again(state, load_pretrained(state, num_heads=H))
+
+
+@torch.no_grad()
+def test_a_photograph_through_siglip2s_own_processor():
+    """In the size that it chooses: at most 26 patches, in the proportions of the photograph."""
+    theirs, image = naflex(), Image.fromarray(photograph("china").permute(1, 2, 0).numpy())
+    processor = transformers.models.siglip2.image_processing_pil_siglip2.Siglip2ImageProcessorPil
+    given = processor(patch_size=P, max_num_patches=26)(image, return_tensors="pt")
+    rows, columns = given["spatial_shapes"][0].tolist()
+    assert rows < columns and rows * columns < 26  # so that there is padding
+    loaded = load_pretrained(theirs.state_dict(), num_heads=H, image_size=(P * rows, P * columns))
+    ours = loaded.model(loaded.preprocessing(image).double())
+    given["pixel_values"] = given["pixel_values"].double()
+    assert_close(ours, theirs(**given).pooler_output, rtol=0, atol=1e-4)  # theirs are prepared in float32
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["CLIP", "Siglip"])
 def test_of_a_file_with_both_towers_the_images_are_read(family, tmp_path):
@@ -232,6 +272,17 @@ def test_larger_images_get_the_positions_that_theirs_have(make):
     assert_close(ours(x), expected.image_embeds if make is clip else expected.pooler_output, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("names", "rule"),
+    [(dict, "bicubic"), (siglip_at_timm, "timm does it: bicubic, antialias"), (siglip_at_google, "google does it")],
+)
+def test_positions_of_siglip_are_interpolated_as_in_the_library_that_wrote_the_file(names, rule):
+    state = names(dict(siglip().state_dict()))
+    loaded = load_pretrained(state, num_heads=None if names is siglip_at_google else H, image_size=2 * SIDE)
+    assert any(rule in note for note in loaded.notes)
+    assert any("SigLIP 2's is bilinear" in note for note in loaded.notes)
+
+
 @pytest.mark.parametrize("name", ["china", "portrait"])
 @pytest.mark.parametrize("family", ["CLIP", "Siglip"])
 def test_their_own_processors_agree(family, name):
@@ -255,7 +306,7 @@ def test_a_bias_that_was_trained_has_no_place_in_clip():
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"vision_model.embeddings.patch_embedding.weight": torch.ones(D, 3 * P * P)}, "expected 4 axes.*NaFlex"),
+        ({"vision_model.embeddings.patch_embedding.weight": torch.ones(D, 3 * P * P)}, "expected 4 axes"),
         (
             {"vision_model.pre_layrnorm.weight": torch.ones(3)},
             r"pre_layrnorm.weight: expected shape \(36,\), got \(3,\)",
@@ -266,6 +317,24 @@ def test_a_bias_that_was_trained_has_no_place_in_clip():
 def test_a_tower_that_does_not_fit_is_refused(damage, message):
     with pytest.raises(ValueError, match=message):
         load_pretrained(clip().state_dict() | damage, num_heads=H)
+
+
+@pytest.mark.door
+def test_other_naflex_files_are_refused_by_name():
+    state = siglip_at_google(dict(siglip().state_dict()))
+    state["params/img/embedding/kernel"] = state["params/img/embedding/kernel"].reshape(-1, D)
+    with pytest.raises(ValueError, match=r"embedding/kernel: expected axes .*, got \(147, 36\): flattened.*NaFlex"):
+        load_pretrained(state)
+    with pytest.raises(ValueError, match="by its names this is a NaFlex model of timm"):
+        load_pretrained({"embeds.proj.weight": torch.ones(D, 3 * P * P)})
+
+
+@pytest.mark.door
+def test_flattened_patches_that_are_not_square_are_refused():
+    state = naflex().state_dict()
+    state["embeddings.patch_embedding.weight"] = torch.ones(D, 3 * P * P + 3)
+    with pytest.raises(ValueError, match=r"patch_embedding.weight: expected axes D \(p q c\).*, got \(36, 150\)"):
+        load_pretrained(state, num_heads=H)
 
 
 @pytest.mark.door

@@ -12,7 +12,7 @@ from torch import nn
 
 from vitbook._support.site import chapters_address
 from vitbook.diagnosis import inside  # noqa: F401, its questions
-from vitbook.diagnosis.case import Case, NotAsked
+from vitbook.diagnosis.case import Case, NotAsked, skip_if
 from vitbook.diagnosis.questions import QUESTIONS, Failed, Question, logits_come_out
 from vitbook.vit import VisionTransformer
 
@@ -70,9 +70,9 @@ def report(findings: list[Finding]) -> None:
     """Print what holds, what does not, and what that suggests."""
     for finding in findings:
         reason = f": {finding.details}" if finding.result == "not asked" else ""
-        print(_wrapped(f"{finding.result:<9}  {finding.about}{reason}"))
+        print(wrapped(f"{finding.result:<9}  {finding.about}{reason}", 11))
         if finding.result == "FAILED":
-            print(*(_wrapped(f"{'':11}{line}") for line in finding.lines), sep="\n")
+            print(*(wrapped(f"{'':11}{line}", 11) for line in finding.lines), sep="\n")
     failed = sum(finding.result == "FAILED" for finding in findings)
     asked = sum(finding.result != "not asked" for finding in findings)
     print(f"\n{failed} of {asked} failed." if failed else f"\nNothing found in {asked} questions.")
@@ -113,31 +113,36 @@ def examine(
 
 def _answer(question: Question, case: Case) -> Finding:
     """What comes of one question. A model that cannot be run is asked nothing but whether it can."""
-    result, details, suspect, where = "passed", "", question.suspect, question.where
-    certainty, reason = "", ""
+    why_not = "" if case.batch or question.ask is logits_come_out else "the model does not run"
     try:
-        if not case.batch and question.ask is not logits_come_out:
-            raise NotAsked("the model does not run")
-        question.ask(case)
-    except NotAsked as why_not:
-        result, details = "not asked", str(why_not)
+        return answer(question, case, why_not=why_not)
+    except Exception as error:  # whatever a model of unknown making may do
+        return answer(question, case, why_not=f"asking stops with {type(error).__name__}: {error}")
+
+
+def answer(
+    question: Question, *about: object, why_not: str = "", certain: str = "measured, and it holds of every right design"
+) -> Finding:
+    """What comes of one question. why_not: why it is not asked; certain: the reason to be certain of a failure."""
+    result, details, suspect, where, certainty, reason = "passed", "", question.suspect, question.where, "", ""
+    try:
+        skip_if(why_not, why_not)
+        question.ask(*about)
+    except NotAsked as reason_not_to:
+        result, details = "not asked", str(reason_not_to)
     except Failed as failure:
         result, details = "FAILED", failure.evidence
         suspect, where = failure.suspect or suspect, failure.where or where
         likely = failure.likely or question.likely
-        certainty, reason = (
-            ("likely", likely) if likely else ("certain", "measured, and it holds of every right design")
-        )
-    except Exception as error:  # whatever a model of unknown making may do
-        result, details = "not asked", f"asking stops with {type(error).__name__}: {error}"
+        certainty, reason = ("likely", likely) if likely else ("certain", certain)
     return Finding(question.ask.__name__, question.about, result, details, suspect, where, certainty, reason)
 
 
-def _wrapped(text: str) -> str:
+def wrapped(text: str, indent: int = 0) -> str:
     """No line longer than 90, but for one that ends in an address."""
     if "https://" in text:
         return text
-    return textwrap.fill(text, 90, subsequent_indent=" " * 11, break_long_words=False, break_on_hyphens=False)
+    return textwrap.fill(text, 90, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def __getattr__(name: str):

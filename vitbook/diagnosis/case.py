@@ -1,7 +1,7 @@
 """A model under examination: copies of it to try things on, and what is known of it."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from functools import cached_property
 
@@ -16,6 +16,17 @@ LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and 
 
 class NotAsked(Exception):
     """A question that makes no sense for this model, and why."""
+
+
+def skip_if(condition: object, reason: str) -> None:
+    """Do not ask, for this reason."""
+    if condition:
+        raise NotAsked(reason)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and whether there are more."""
+    return ", ".join(names[:most]) + " …" * (len(names) > most)
 
 
 class Case:
@@ -97,8 +108,7 @@ class Case:
         return not depends(logits, images) and self.same(logits, seeded(self.subject, self.images()))
 
     def needs_sight(self) -> None:
-        if self.blind:
-            raise NotAsked("the logits do not depend on the image")
+        skip_if(self.blind, "the logits do not depend on the image")
 
     def watch(self, model: nn.Module, images: Tensor, until_attention: bool = False) -> tuple[Watch, Tensor | None]:
         """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
@@ -121,8 +131,7 @@ class Case:
     @property
     def attentions(self) -> list[Attention]:
         """Every attention that the model computes; at least one."""
-        if not self.watched[0].attentions:
-            raise NotAsked("no attention was seen")
+        skip_if(not self.watched[0].attentions, "no attention was seen")
         return self.watched[0].attentions
 
     @property
@@ -131,8 +140,7 @@ class Case:
         return not any(seen.causal or seen.split is False or seen.joined is False for seen in self.attentions)
 
     def needs_whole_tokens(self) -> None:
-        if not self.keeps_tokens_whole:
-            raise NotAsked("attention does not keep tokens whole, or sees a part of them only")
+        skip_if(not self.keeps_tokens_whole, "attention does not keep tokens whole, or sees a part of them only")
 
     @cached_property
     def attentions_if_any(self) -> list[Attention]:

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vitbook.diagnosis.case import Case, NotAsked, depends, seeded, stacks
+from vitbook.diagnosis.case import Case, NotAsked, depends, seeded, skip_if, stacks
 from vitbook.diagnosis.questions import Failed, expect, question
 from vitbook.diagnosis.watching import Attention, Past, is_right_scale
 from vitbook.mistakes import IN_A_VIT, MISTAKES, broken_vit
@@ -42,8 +42,7 @@ def a_token_is_a_rectangle(case: Case) -> None:
         tokens = [token[0] for token in of_images if len(token) == 1]  # no class token, and no mixture of images
         if all(map(_is_patch, tokens)):
             break
-    if not tokens:
-        raise NotAsked("no token of one image was seen")
+    skip_if(not tokens, "no token of one image was seen")
     for token in tokens:
         area = (token > 0).any(dim=0)
         size = f"{int(area.sum())} pixels in {int(area.any(1).sum())} rows and {int(area.any(0).sum())} columns"
@@ -96,8 +95,7 @@ def _unbroken(lines: Tensor) -> bool:
 )
 def heads_keep_tokens_whole(case: Case) -> None:
     attentions = case.attentions
-    if all(seen.split is None for seen in attentions):
-        raise NotAsked("what happens to its values cannot be followed")
+    skip_if(all(seen.split is None for seen in attentions), "what happens to its values cannot be followed")
     split = sum(seen.split is False for seen in attentions)
     joined = sum(seen.joined is False for seen in attentions)
     if split:
@@ -120,8 +118,7 @@ def heads_keep_tokens_whole(case: Case) -> None:
 )
 def heads_see_whole_tokens(case: Case) -> None:
     known = [seen for seen in case.attentions if seen.projection is not None and seen.inputs]
-    if not known:
-        raise NotAsked("no output projection was seen")
+    skip_if(not known, "no output projection was seen")
     for seen in known:
         width, inner = seen.projection.shape[:2]
         sliced = width == inner > seen.inputs == seen.width
@@ -155,8 +152,7 @@ def weights_sum_to_one(case: Case) -> None:
 )
 def scores_are_scaled(case: Case) -> None:
     known = [seen for seen in case.attentions if seen.factor is not None]
-    if not known:
-        raise NotAsked("its queries are normalized, or its scale is learned")
+    skip_if(not known, "its queries are normalized, or its scale is learned")
     for seen in known:
         if not is_right_scale(seen):
             raise Failed(
@@ -213,8 +209,7 @@ def blocks_add(case: Case) -> None:
     tokens = first.queries.shape[-2]
     alike = [seen for seen in case.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
     alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
-    if len({id(seen.weight) for seen in alike}) < 2:
-        raise NotAsked("its blocks are not several of one kind")
+    skip_if(len({id(seen.weight) for seen in alike}) < 2, "its blocks are not several of one kind")
     last, place = id(alike[-1].weight), case.attentions.index(alike[-1])
     images = case.images().requires_grad_()
     silent = _silenced(case.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
@@ -293,14 +288,11 @@ def _starts_an_mlp(one: Past, next_one: Past, looking: set[int]) -> bool:
 
 
 @question(
-    "each token is normalized separately, over its D numbers",
-    suspect="",
-    where="08_encoder.ipynb#layernorm-by-hand",
+    "each token is normalized separately, over its D numbers", suspect="", where="08_encoder.ipynb#layernorm-by-hand"
 )
 def norms_run_over_features(case: Case) -> None:
     watch, _, _ = case.watched
-    if not watch.norms:
-        raise NotAsked("no norm was seen")
+    skip_if(not watch.norms, "no norm was seen")
     tokens = case.attentions[0].queries.shape[-2]
     for norm in watch.norms:
         if len(norm.sizes) == 2 and norm.sizes[0] == tokens:
@@ -317,8 +309,7 @@ def norms_run_over_features(case: Case) -> None:
             )
         if norm.correction and len(norm.sizes) == 1:
             raise Failed(
-                f"the variance is divided by {norm.sizes[0]} − {norm.correction:g}.",
-                MISTAKES["UnbiasedVariance"].cause,
+                f"the variance is divided by {norm.sizes[0]} − {norm.correction:g}.", MISTAKES["UnbiasedVariance"].cause
             )
 
 
@@ -365,10 +356,8 @@ def _tokens_read(case: Case, model: nn.Module) -> tuple[Tensor, Tensor]:
     first, last = watch.attentions[0].queries, watch.attentions[-1].queries
     if first.shape != last.shape or first.shape[0] % case.batch or not last.requires_grad:
         raise NotAsked("its tokens are others at the end than at the start")
-    if first.ndim != 3 and first.shape[0] != case.batch:
-        raise NotAsked("its tokens are cut into windows")
-    if not depends(first, images):
-        raise NotAsked("its first queries are not made of the image")
+    skip_if(first.ndim != 3 and first.shape[0] != case.batch, "its tokens are cut into windows")
+    skip_if(not depends(first, images), "its first queries are not made of the image")
     middle = first[..., first.shape[-2] // 2, :]
     if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
         raise NotAsked("its tokens are mixed before the first attention")

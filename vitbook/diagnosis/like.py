@@ -15,7 +15,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitbook.diagnosis import Finding
-from vitbook.diagnosis.case import Case, apart, logits_of, seeded
+from vitbook.diagnosis.case import Case, apart, logits_of, seeded, some
 from vitbook.diagnosis.watching import Watch, watched
 from vitbook.mistakes import IN_A_VIT, MISTAKES, as_class
 from vitbook.pretrained import load_pretrained, load_weights
@@ -75,8 +75,8 @@ def compare(
                 by = apart(logits, expected) / expected.std().item()
         details = f"{parting} The logits are up to {by:.2g} standard deviations apart."
         if best.left_over:
-            some = ", ".join(best.left_over[:4]) + (" …" if len(best.left_over) > 4 else "")
-            details += f" {len(best.left_over)} parameters of the reference have no counterpart: {some}."
+            count, names = len(best.left_over), some(best.left_over, 4)
+            details += f" {count} parameters of the reference have no counterpart: {names}."
         for cause, where, logits in _explanations(case, best.model, images):
             if case.same(logits, expected):
                 return Finding(*asked, "FAILED", details, f"{cause} {also}".strip(), where, *sure)

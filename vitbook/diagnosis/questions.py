@@ -7,15 +7,27 @@ import copy
 import itertools
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook.diagnosis.case import Case, NotAsked, apart, dropouts, logits_of, seeded, stacks, unregistered
+from vitbook.diagnosis.case import (
+    Case,
+    NotAsked,
+    apart,
+    dropouts,
+    logits_of,
+    seeded,
+    skip_if,
+    some,
+    stacks,
+    unregistered,
+)
 
 
 @dataclass
@@ -32,24 +44,27 @@ class Failed(Exception):
 class Question:
     """Something that must hold, and what to think where it does not."""
 
-    ask: Callable[[Case], None]  # raises Failed or NotAsked
+    ask: Callable[..., None]  # of a `Case`, a `Recorder` or what is asked about; raises Failed or NotAsked
     about: str
     suspect: str
     where: str
     likely: str = ""  # why a failure is likely a mistake and not certainly; "" if it is certainly one
 
 
-QUESTIONS: list[Question] = []
+def register_question(
+    about: str, suspect: str, where: str, likely: str = "", *, questions: list[Question]
+) -> Callable[[Callable], Callable]:
+    """Put what is defined below into a list of questions."""
 
-
-def question(about: str, suspect: str, where: str, likely: str = "") -> Callable[[Callable], Callable]:
-    """Put what is defined below into `QUESTIONS`."""
-
-    def register(ask: Callable[[Case], None]) -> Callable[[Case], None]:
-        QUESTIONS.append(Question(ask, about, suspect, where, likely))
+    def register(ask: Callable) -> Callable:
+        questions.append(Question(ask, about, suspect, where, likely))
         return ask
 
     return register
+
+
+QUESTIONS: list[Question] = []
+question = partial(register_question, questions=QUESTIONS)
 
 
 def expect(holds: bool, evidence: str) -> None:
@@ -103,10 +118,8 @@ def every_batch_size_will_do(case: Case) -> None:
     where="07_embedding.ipynb#four-ways-to-say-where",
 )
 def float64_works(case: Case) -> None:
-    if case.device.type == "mps":
-        raise NotAsked("this device has no float64")
-    if next(unregistered(case.model), None):
-        raise NotAsked("it holds layers that double() does not reach")
+    skip_if(case.device.type == "mps", "this device has no float64")
+    skip_if(next(unregistered(case.model), None), "it holds layers that double() does not reach")
     model = copy.deepcopy(case.model).double().eval()
     logits = attempt(lambda: logits_of(model, case.images(1 if case.large else None).double()))
     expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
@@ -144,8 +157,7 @@ def evaluation_is_deterministic(case: Case) -> None:
     where="09_vit.ipynb#one-image-does-not-touch-another",
 )
 def images_do_not_mix(case: Case) -> None:
-    if case.batch == 1:
-        raise NotAsked("the model takes one image at a time")
+    skip_if(case.batch == 1, "the model takes one image at a time")
     case.needs_sight()
     images = case.images()
     before = logits_of(case.subject, images)
@@ -250,8 +262,7 @@ def every_pixel_counts(case: Case) -> None:
 )
 def parameters_play_a_part(case: Case) -> None:
     case.needs_sight()
-    if _attends_to_the_batch(case):
-        raise NotAsked("attention runs over the batch")
+    skip_if(_attends_to_the_batch(case), "attention runs over the batch")
     if any(seen.keys_seen == 1 for seen in case.attentions_if_any):
         raise NotAsked("an attention has a single key, so that queries make no difference")
     slopes = _slopes(case, case.subject)
@@ -259,7 +270,7 @@ def parameters_play_a_part(case: Case) -> None:
     if idle:  # in evaluation; some models keep there what they compute of a parameter in training
         in_training = _slopes(case, case.shaken(training=True).requires_grad_())
         idle = [name for name in idle if in_training[name] is None or not in_training[name].any()]
-    expect(not idle, f"no gradient reaches {', '.join(idle[:4])}{' …' if len(idle) > 4 else ''}.")
+    expect(not idle, f"no gradient reaches {some(idle, 4)}.")
     if case.attentions_if_any and case.keeps_tokens_whole:
         for name, slope in slopes.items():
             if slope is not None:
@@ -313,14 +324,11 @@ def learned_things_are_registered(case: Case) -> None:
 
 
 @question(
-    "every dropout acts",
-    suspect="a probability that nothing reads.",
-    where="01_attention.ipynb#dropout-on-the-weights",
+    "every dropout acts", suspect="a probability that nothing reads.", where="01_attention.ipynb#dropout-on-the-weights"
 )
 def dropouts_act(case: Case) -> None:
     rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(case.model)}
-    if not rates:
-        raise NotAsked("there is none")
+    skip_if(not rates, "there is none")
     for kind, rate in rates.items():
         if rate >= 0.75:
             raise Failed(
@@ -342,11 +350,9 @@ def dropouts_act(case: Case) -> None:
     where="08_encoder.ipynb#the-encoder",
 )
 def blocks_start_different(case: Case) -> None:
-    if not case.untrained:
-        raise NotAsked("the model is trained")
+    skip_if(not case.untrained, "the model is trained")
     blocks = list(stacks(case.model))
-    if not blocks:
-        raise NotAsked("no list of blocks in it")
+    skip_if(not blocks, "no list of blocks in it")
     for one, other in (pair for stack in blocks for pair in itertools.pairwise(stack)):
         if one is other:
             raise Failed("two blocks are one.", "one block put into the list several times: [Block()] * depth.")
@@ -393,8 +399,7 @@ def autocast_works(case: Case) -> None:
     likely="torch.export knows no loops over data, and a model may well need them",
 )
 def export_works(case: Case) -> None:
-    if not case.export:
-        raise NotAsked("export=True asks it")
+    skip_if(not case.export, "export=True asks it")
     with torch.no_grad():
         attempt(lambda: torch.export.export(copy.deepcopy(case.model).eval(), (case.images().float(),)))
 
@@ -405,13 +410,26 @@ def export_works(case: Case) -> None:
     where="10_training.ipynb#the-first-loss-is-ln-k",
 )
 def first_loss_is_near_ln_k(case: Case) -> None:
-    if not case.untrained:
-        raise NotAsked("the model is trained")
+    skip_if(not case.untrained, "the model is trained")
     logits = logits_of(case.copy(), case.images())
     loss = F.cross_entropy(logits, case.labels()).item()
     expected = math.log(case.num_classes)
     evidence = f"it is {loss:.1f}, and ln {case.num_classes} = {expected:.1f}; the logits' standard deviation is"
     expect(abs(loss - expected) < 1.5, f"{evidence} {logits.std().item():.2g}.")
+
+
+def learned_by_heart(model: nn.Module, images: Tensor, labels: Tensor, learning_rate: float) -> Iterator[Tensor]:
+    """The loss of one batch at each step of training on it alone, without dropout."""
+    for _, module, attribute in list(dropouts(model)):
+        setattr(module, attribute, 0.0)
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=learning_rate, weight_decay=0.0)
+    while True:
+        loss = F.cross_entropy(model(images), labels)
+        yield loss
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
 
 
 @question(
@@ -421,18 +439,9 @@ def first_loss_is_near_ln_k(case: Case) -> None:
     where="10_training.ipynb#the-loop-bare",
 )
 def one_batch_can_be_learned(case: Case) -> None:
-    if not case.overfit:
-        raise NotAsked("overfit=True asks it, by up to 500 steps of training")
+    skip_if(not case.overfit, "overfit=True asks it, by up to 500 steps of training")
     model, images, labels = case.copy(training=True), case.images(), case.labels()
-    for _, module, attribute in list(dropouts(model)):
-        setattr(module, attribute, 0.0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
-    for _ in range(500):
-        loss = F.cross_entropy(model(images), labels)
+    for loss in itertools.islice(learned_by_heart(model, images, labels, 3e-3), 500):
         if loss < 0.01:
             return
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
     raise Failed(f"after 500 steps the loss is still {loss:.2g}.")

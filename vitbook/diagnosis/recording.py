@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
+from vitbook.diagnosis.case import some
+
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
 DENSE = 200  # steps in which every loss and enough images are kept
 MAX_IMAGES = 1000  # kept, at 8×8 pixels, to compare neighbors
@@ -171,7 +173,7 @@ class Recorder:
             return "the images themselves are not finite"
         broken = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
         if broken:
-            return f"{_some(broken)} had become NaN or infinite in the step before"
+            return f"{some(broken)} had become NaN or infinite in the step before"
         names = {module: name for name, module in self.model.named_modules()}
         culprits: list[str] = []
 
@@ -352,7 +354,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from _tensors(part)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -7,11 +7,11 @@ import copy
 import hashlib
 import math
 import statistics
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -21,13 +21,13 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from vitbook._support.validation import check_kind
 from vitbook.data import Dataset
-from vitbook.diagnosis import Finding
-from vitbook.diagnosis.case import dropouts
+from vitbook.diagnosis import Finding, answer, wrapped
+from vitbook.diagnosis.case import NotAsked, dropouts, skip_if, some
+from vitbook.diagnosis.questions import Failed, Question, learned_by_heart, register_question
 from vitbook.diagnosis.recording import Recorder
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, ViTConfig
 
-CERTAIN = "measured, and it holds of every right training run"
 MIN_STEPS = 20  # before anything is said of how a run goes
 
 
@@ -71,55 +71,12 @@ class TrainingReport:
             lines += [f"FAILED  {finding.about}", *finding.lines, ""]
         asked = sum(finding.result != "not asked" for finding in self.findings)
         lines.append(f"{len(self.failures)} of {asked} questions failed in {self.recorder.step} steps.")
-        return "\n".join(
-            line if "https://" in line else textwrap.fill(line, 90, break_long_words=False, break_on_hyphens=False)
-            for line in lines
-        )
-
-
-@dataclass(frozen=True)
-class Fault:
-    """The evidence against a training run; where it leaves a doubt, what that is."""
-
-    evidence: str
-    doubt: str = ""
-    suspect: str = ""  # in place of the question's own
-
-
-Answer = Fault | str | None  # a fault; why the question is not asked; or nothing, where all is well
-
-
-@dataclass(frozen=True)
-class Question:
-    ask: Callable[[Recorder], Answer]
-    about: str
-    suspect: str
-    where: str
+        return "\n".join(map(wrapped, lines))
 
 
 QUESTIONS: list[Question] = []
-
-
-def question(about: str, suspect: str, where: str) -> Callable[[Callable], Callable]:
-    """Put what is defined below into `QUESTIONS`."""
-
-    def register(ask: Callable[[Recorder], Answer]) -> Callable[[Recorder], Answer]:
-        QUESTIONS.append(Question(ask, about, suspect, where))
-        return ask
-
-    return register
-
-
-def _answer(question: Question, *about: object) -> Finding:
-    answer = question.ask(*about)
-    name, where = question.ask.__name__, question.where
-    if isinstance(answer, Fault):
-        certainty, reason = ("likely", answer.doubt) if answer.doubt else ("certain", CERTAIN)
-        suspect = answer.suspect or question.suspect
-        return Finding(name, question.about, "FAILED", answer.evidence, suspect, where, certainty, reason)
-    if answer is None:
-        return Finding(name, question.about, "passed", suspect=question.suspect, where=where)
-    return Finding(name, question.about, "not asked", answer, question.suspect, where)
+question = partial(register_question, questions=QUESTIONS)
+_answer = partial(answer, certain="measured, and it holds of every right training run")
 
 
 # The loss
@@ -130,21 +87,19 @@ def _answer(question: Question, *about: object) -> Finding:
     suspect="a softmax before F.cross_entropy, which applies one itself, or F.nll_loss without log_softmax.",
     where="10_training.ipynb#how-wrong-is-an-answer",
 )
-def loss_gets_logits(run: Recorder) -> Answer:
+def loss_gets_logits(run: Recorder) -> None:
     seen = run.probabilities
-    if len(seen) < 2:
-        return "no cross-entropy of the model's logits was seen"
+    skip_if(len(seen) < 2, "no cross-entropy of the model's logits was seen")
     if all(kind == "shares" for kind in seen):
-        return Fault(f"in {len(seen)} of {len(seen)} batches the rows given to cross-entropy sum to 1.")
+        raise Failed(f"in {len(seen)} of {len(seen)} batches the rows given to cross-entropy sum to 1.")
     if all(kind == "not log" for kind in seen):
-        return Fault(f"in {len(seen)} of {len(seen)} batches exp of what F.nll_loss gets does not sum to 1.")
+        raise Failed(f"in {len(seen)} of {len(seen)} batches exp of what F.nll_loss gets does not sum to 1.")
     if len(seen) >= 5 and all(kind in ("shares", "up to 1", "not negative") for kind in seen):
-        return Fault(
+        raise Failed(
             f"in {len(seen)} of {len(seen)} batches no logit is negative.",
-            "a model could have such logits by chance",
             "an activation after the head, a sigmoid or ReLU. Logits need none.",
+            likely="a model could have such logits by chance",
         )
-    return None
 
 
 @question(
@@ -152,20 +107,18 @@ def loss_gets_logits(run: Recorder) -> Answer:
     suspect="labels counted from 1, a head for another number of classes, or a mark for 'no label' left in.",
     where="10_training.ipynb#how-wrong-is-an-answer",
 )
-def labels_are_in_range(run: Recorder) -> Answer:
+def labels_are_in_range(run: Recorder) -> None:
     if run.out_of_range:
         low, high, classes = run.out_of_range
-        return Fault(f"labels from {low} to {high} were seen, and the model has {classes} logits: 0 to {classes - 1}.")
-    if not run.labels:
-        return "no labels were seen"
+        raise Failed(f"labels from {low} to {high} were seen, and the model has {classes} logits: 0 to {classes - 1}.")
+    skip_if(not run.labels, "no labels were seen")
     labels, classes = torch.cat(run.labels), run.losses[0].num_classes if run.losses else 0
     kinds = set(labels.tolist())
     if len(labels) >= 20 * classes > 20 and kinds == set(range(1, classes)):
-        return Fault(
+        raise Failed(
             f"of {classes} classes, {classes - 1} occur in {len(labels)} labels, and class 0 never.",
-            "class 0 may be rare, or kept for the background",
+            likely="class 0 may be rare, or kept for the background",
         )
-    return None
 
 
 @question(
@@ -173,15 +126,13 @@ def labels_are_in_range(run: Recorder) -> Answer:
     suspect="a loader without shuffle=True over images sorted by class.",
     where="10_training.ipynb#the-loop-bare",
 )
-def batches_mix_classes(run: Recorder) -> Answer:
+def batches_mix_classes(run: Recorder) -> None:
     batches = [labels for labels in run.labels if len(labels) >= 8]
     classes = run.losses[0].num_classes if run.losses else 0
-    if len(batches) < 5 or classes < 4:
-        return "fewer than 5 batches of 8 labels or 4 classes were seen"
+    skip_if(len(batches) < 5 or classes < 4, "fewer than 5 batches of 8 labels or 4 classes were seen")
     single = sum(len(labels.unique()) <= 2 and (labels.diff() != 0).sum() <= 1 for labels in batches)
     if single > 0.8 * len(batches):
-        return Fault(f"in {single} of {len(batches)} batches all labels are of one class, or of one and then the next.")
-    return None
+        raise Failed(f"in {single} of {len(batches)} batches all labels are of one class, or of one and then the next.")
 
 
 @question(
@@ -190,19 +141,16 @@ def batches_mix_classes(run: Recorder) -> Answer:
     " in another order.",
     where="10_training.ipynb#the-first-loss-is-ln-k",
 )
-def first_loss_is_ln_k(run: Recorder) -> Answer:
-    if run.resumed:
-        return "the optimizer had taken steps before"
+def first_loss_is_ln_k(run: Recorder) -> None:
+    skip_if(run.resumed, "the optimizer had taken steps before")
     first = [seen for seen in run.losses if not seen.step]
-    if not first:
-        return "no cross-entropy of the model's logits was seen"
+    skip_if(not first, "no cross-entropy of the model's logits was seen")
     loss, expected = _mean(seen.value.item() for seen in first), math.log(first[0].num_classes)
     if math.isfinite(loss) and loss > expected + 1.5:
-        return Fault(
+        raise Failed(
             f"it is {loss:.2f}, and ln {first[0].num_classes} = {expected:.2f}.",
-            "a model trained before may know worse",
+            likely="a model trained before may know worse",
         )
-    return None
 
 
 @question(
@@ -210,8 +158,10 @@ def first_loss_is_ln_k(run: Recorder) -> Answer:
     suspect="a learning rate too large, a square root or logarithm at 0, or numbers too large for float16.",
     where="11_engine.ipynb#fewer-bits",
 )
-def all_is_finite(run: Recorder) -> Answer:
-    return Fault(f"{run.not_finite}.") if run.not_finite else None if run.step else "no step was taken"
+def all_is_finite(run: Recorder) -> None:
+    if run.not_finite:
+        raise Failed(f"{run.not_finite}.")
+    skip_if(not run.step, "no step was taken")
 
 
 # The images
@@ -222,31 +172,28 @@ def all_is_finite(run: Recorder) -> Answer:
     suspect="no division by 255, no mean and standard deviation, or both twice, in the data set and in the loop.",
     where="15_pretrained.ipynb#which-mean-and-standard-deviation",
 )
-def images_are_normalized_once(run: Recorder) -> Answer:
-    if len(run.inputs) < 3 or run.entry is None:
-        return "fewer than 3 batches were seen"
-    if "Norm" in type(run.entry).__name__:
-        return "the model begins with a norm of its own"
+def images_are_normalized_once(run: Recorder) -> None:
+    skip_if(len(run.inputs) < 3 or run.entry is None, "fewer than 3 batches were seen")
+    skip_if("Norm" in type(run.entry).__name__, "the model begins with a norm of its own")
     low, high = min(seen[0] for seen in run.inputs), max(seen[1] for seen in run.inputs)
     mean, std = (_mean(seen[i] for seen in run.inputs) for i in (2, 3))
     numbers = (
         f"the first layer gets numbers from {low:.3g} to {high:.3g}, mean {mean:.3g}, standard deviation {std:.3g}"
     )
     if low >= 0 and high > 20:
-        return Fault(f"{numbers}.", "", "pixels from 0 to 255, neither divided by 255 nor normalized.")
+        raise Failed(f"{numbers}.", "pixels from 0 to 255, neither divided by 255 nor normalized.")
     if high - low > 40 and std > 20:
-        return Fault(f"{numbers}.", "", "mean and standard deviation of pixels from 0 to 1, used on pixels to 255.")
+        raise Failed(f"{numbers}.", "mean and standard deviation of pixels from 0 to 1, used on pixels to 255.")
     if std > 2 or abs(mean) > 2.2:
-        return Fault(f"{numbers}.", "", "normalized twice, or with the mean and standard deviation of other images.")
+        raise Failed(f"{numbers}.", "normalized twice, or with the mean and standard deviation of other images.")
     if std < 0.05:
-        return Fault(f"{numbers}.", "", "divided by 255 twice, or images without contrast.")
+        raise Failed(f"{numbers}.", "divided by 255 twice, or images without contrast.")
     if low >= 0 and high <= 1:
-        return Fault(
+        raise Failed(
             f"{numbers}.",
-            "a model may be meant for pixels from 0 to 1",
             "never normalized: subtract each channel's mean and divide by its standard deviation.",
+            likely="a model may be meant for pixels from 0 to 1",
         )
-    return None
 
 
 @question(
@@ -254,20 +201,19 @@ def images_are_normalized_once(run: Recorder) -> Answer:
     suspect="labels shuffled separately from the images, or the two read in different orders.",
     where="10_training.ipynb#images-to-learn-from-and-images-to-be-judged-by",
 )
-def labels_match_images(run: Recorder) -> Answer:
-    if not run.labels:
-        return "no images with one label each were seen"
-    return neighbors_agree(torch.cat(run.images), torch.cat(run.labels))
+def labels_match_images(run: Recorder) -> None:
+    skip_if(not run.labels, "no images with one label each were seen")
+    neighbors_agree(torch.cat(run.images), torch.cat(run.labels))
 
 
-def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"]) -> Answer:
-    """Whether the nearest other image has the same label more often than by chance, by pixels or by colors.
+def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"]) -> None:
+    """Raise `Failed` unless the nearest other image has the same label more often than by chance, by pixels or colors.
 
     Copies of an image, which come again in the next epoch, are no neighbors.
     """
     kinds = len(labels.unique())
     if kinds < 2 or len(labels) < max(400, 20 * kinds):
-        return f"{len(labels)} images of {kinds} classes are too few to compare neighbors"
+        raise NotAsked(f"{len(labels)} images of {kinds} classes are too few to compare neighbors")
     small = F.adaptive_avg_pool2d(images.float(), 8)
     pixels = small.flatten(1)
     contrast = (pixels - pixels.mean(dim=1, keepdim=True)) / (pixels.std(dim=1, keepdim=True) + 1e-6)
@@ -281,12 +227,11 @@ def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"])
         agreement = max(agreement, (labels[distance.argmin(dim=1)] == labels).double().mean().item())
     spread = math.sqrt(chance * (1 - chance) / len(labels))
     if agreement < chance + 4 * spread:  # of three tries the best; on CIFAR-10, 500 images give 9
-        return Fault(
+        raise Failed(
             f"the nearest of {len(labels)} images has the same label in {agreement:.1%} of all cases, by chance in "
             f"{chance:.1%} ± {spread:.1%}.",
-            "a task too hard for pixels and colors looks the same",
+            likely="a task too hard for pixels and colors looks the same",
         )
-    return None
 
 
 # The learning rate and its schedule
@@ -297,25 +242,23 @@ def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"])
     suspect="a learning rate ten to a hundred times too large, or no warm-up.",
     where="10_training.ipynb#how-fast-to-learn-and-when",
 )
-def rate_is_not_too_large(run: Recorder) -> Answer:
+def rate_is_not_too_large(run: Recorder) -> None:
     losses = _losses(run)
-    if len(losses) < (4 if run.not_finite else MIN_STEPS):
-        return f"fewer than {MIN_STEPS} steps were seen"
+    skip_if(len(losses) < (4 if run.not_finite else MIN_STEPS), f"fewer than {MIN_STEPS} steps were seen")
     start = max(_mean(losses[:2]), math.log(run.losses[0].num_classes))
     peak = max(statistics.median(losses[i : i + 3]) for i in range(1, len(losses) - 2))
     update = max((run.updates[step] for step in run.updates if step < MIN_STEPS), default=0.0)
     sizes = f"learning rate {max(run.rates):.3g}, largest update of a matrix {update:.2g} of its size"
     warmup = "" if run.rates[0] < 0.5 * max(run.rates) else ", without warm-up"
     if peak > 1.5 * start + 1:
-        return Fault(f"the loss rises from {losses[0]:.2f} to {peak:.2f} ({sizes}{warmup}).")
+        raise Failed(f"the loss rises from {losses[0]:.2f} to {peak:.2f} ({sizes}{warmup}).")
     late = losses[len(losses) // 2 :]
     stuck = len(losses) >= 2 * MIN_STEPS and _mean(late) > 0.97 * math.log(run.losses[0].num_classes)
     if stuck and update > 0.3:
-        return Fault(
+        raise Failed(
             f"after {len(losses)} steps the loss is {_mean(late):.2f}, no better than ln K ({sizes}{warmup}).",
-            "a task that cannot be learned looks similar",
+            likely="a task that cannot be learned looks similar",
         )
-    return None
 
 
 @question(
@@ -323,28 +266,23 @@ def rate_is_not_too_large(run: Recorder) -> Answer:
     suspect="a learning rate a hundred times too small, or meant for another optimizer.",
     where="10_training.ipynb#how-fast-to-learn-and-when",
 )
-def rate_is_not_too_small(run: Recorder) -> Answer:
+def rate_is_not_too_small(run: Recorder) -> None:
     losses = _losses(run)
-    if len(losses) < MIN_STEPS or not run.updates:
-        return f"fewer than {MIN_STEPS} steps were seen"
+    skip_if(len(losses) < MIN_STEPS or not run.updates, f"fewer than {MIN_STEPS} steps were seen")
     peak = _peak_rate(run)
     classes = math.log(run.losses[0].num_classes)
-    if run.rates[-1] == max(run.rates) > 2 * run.rates[0]:
-        return "the learning rate still rises"
-    if _mean(losses[-10:]) < 0.3 * classes:
-        return "the loss is small"
+    skip_if(run.rates[-1] == max(run.rates) > 2 * run.rates[0], "the learning rate still rises")
+    skip_if(_mean(losses[-10:]) < 0.3 * classes, "the loss is small")
     rates = {step: run.rates[step] for step in run.updates if run.rates[step] > 1e-3 * peak}
-    if not rates:
-        return "the schedule keeps it near 0"
+    skip_if(not rates, "the schedule keeps it near 0")
     update = statistics.median(run.updates[step] * peak / rate for step, rate in rates.items())  # at the full rate
     before, after = _mean(losses[: len(losses) // 2]), _mean(losses[len(losses) // 2 :])
     if update < 3e-5 and before - after < 0.03 * classes:
-        return Fault(
+        raise Failed(
             f"at the learning rate {peak:.3g} a step changes a matrix by {update:.1g} of its size, and the loss goes "
             f"from {before:.3f} in the first to {after:.3f} in the second half of {len(losses)} steps.",
-            "" if update < 1e-7 else "a model that is nearly as good as it can be moves as little",
+            likely="" if update < 1e-7 else "a model that is nearly as good as it can be moves as little",
         )
-    return None
 
 
 @question(
@@ -353,30 +291,28 @@ def rate_is_not_too_small(run: Recorder) -> Answer:
     " in the unit in which its length is given.",
     where="10_training.ipynb#how-fast-to-learn-and-when",
 )
-def schedule_fits(run: Recorder) -> Answer:
-    if not run.step:
-        return "no step was taken"
+def schedule_fits(run: Recorder) -> None:
+    skip_if(not run.step, "no step was taken")
     if run.scheduled["before"] >= 2:
-        return Fault(
+        raise Failed(
             f"in {run.scheduled['before']} of {run.step} steps scheduler.step() comes between backward() and "
-            "optimizer.step().",
+            "optimizer.step()."
         )
     if run.scheduled["first"] == 1:
-        return Fault(f"scheduler.step() comes before the first optimizer.step(), which then has {run.rates[0]:.3g}.")
+        raise Failed(f"scheduler.step() comes before the first optimizer.step(), which then has {run.rates[0]:.3g}.")
     for scheduler in run.schedulers.values():
         if isinstance(scheduler, CosineAnnealingLR) and scheduler.last_epoch > 1.5 * scheduler.T_max:
-            return Fault(
+            raise Failed(
                 f"CosineAnnealingLR has T_max={scheduler.T_max} and was stepped {scheduler.last_epoch} times in "
                 f"{run.step} optimizer steps: past T_max the learning rate rises again.",
-                "it may be meant to go up and down",
+                likely="it may be meant to go up and down",
             )
     peak = _peak_rate(run)
     still = sum(rate < 1e-4 * peak for rate in run.rates)
     if still >= max(MIN_STEPS, 0.2 * run.step):
-        return Fault(
+        raise Failed(
             f"in {still} of {run.step} steps the learning rate is less than a ten-thousandth of its peak, {peak:.3g}."
         )
-    return None
 
 
 # The optimizer
@@ -387,7 +323,7 @@ def schedule_fits(run: Recorder) -> Answer:
     suspect="model.parameters() in one group. `vitbook.training.parameter_groups` makes two.",
     where="10_training.ipynb#adamw-and-which-weight-decay",
 )
-def only_matrices_decay(run: Recorder) -> Answer:
+def only_matrices_decay(run: Recorder) -> None:
     """Less than 0.02 is not asked about: AdamW's default is 0.01, which with usual learning rates does nothing."""
     names = {id(p): name for name, p in run.model.named_parameters()}
     groups = [group for group in run.optimizer.param_groups if group.get("weight_decay", 0) >= 0.02]
@@ -395,18 +331,17 @@ def only_matrices_decay(run: Recorder) -> Answer:
         small = [p for p in group["params"] if p.requires_grad and p.ndim < 2]
         if small:
             count = sum(len(other["params"]) for other in run.optimizer.param_groups)
-            return Fault(
+            raise Failed(
                 f"weight_decay={group['weight_decay']} acts on {len(small)} biases and gains of {count} parameters, "
                 f"such as {names.get(id(small[0]), 'one outside the model')}."
             )
     coupled = [group for group in groups if not group.get("decoupled_weight_decay")]
     if coupled and type(run.optimizer) is torch.optim.Adam:
-        return Fault(
+        raise Failed(
             f"torch.optim.Adam with weight_decay={coupled[0]['weight_decay']}, which it adds to the gradient.",
-            "it may be meant so",
             "Adam in place of AdamW, which takes the decay off the weight.",
+            likely="it may be meant so",
         )
-    return None
 
 
 @question(
@@ -414,13 +349,11 @@ def only_matrices_decay(run: Recorder) -> Answer:
     suspect="no optimizer.zero_grad().",
     where="10_training.ipynb#the-loop-bare",
 )
-def gradients_are_zeroed(run: Recorder) -> Answer:
-    if len(run.zeroed) < 2:
-        return "fewer than 3 steps were seen"
+def gradients_are_zeroed(run: Recorder) -> None:
+    skip_if(len(run.zeroed) < 2, "fewer than 3 steps were seen")
     kept = run.zeroed.count(False)
     if kept == len(run.zeroed):
-        return Fault(f"in {kept} of {kept} steps the gradient of the step before was still there at backward().")
-    return None
+        raise Failed(f"in {kept} of {kept} steps the gradient of the step before was still there at backward().")
 
 
 @question(
@@ -428,18 +361,16 @@ def gradients_are_zeroed(run: Recorder) -> Answer:
     suspect="a clip_grad_norm_ with a limit too small, or clip_grad_value_: the size of a gradient has no effect.",
     where="10_training.ipynb#the-loop-bare",
 )
-def gradients_are_not_always_clipped(run: Recorder) -> Answer:
+def gradients_are_not_always_clipped(run: Recorder) -> None:
     factors = run.shortened
-    if len(factors) < MIN_STEPS:
-        return f"fewer than {MIN_STEPS} steps were seen"
+    skip_if(len(factors) < MIN_STEPS, f"fewer than {MIN_STEPS} steps were seen")
     median = statistics.median(factors)
     if max(factors) < 0.1 and statistics.pstdev(factors) > 1e-3 * median:  # a constant factor is a mean over parts
-        return Fault(
+        raise Failed(
             f"in {len(factors)} of {len(factors)} steps the gradient is shortened, in the median to {median:.2g} of "
             "its length.",
-            "where gradients are known to be that large, it may be meant so",
+            likely="where gradients are known to be that large, it may be meant so",
         )
-    return None
 
 
 @question(
@@ -447,33 +378,30 @@ def gradients_are_not_always_clipped(run: Recorder) -> Answer:
     suspect="parameters left out of the optimizer, frozen, cut off by detach(), or replaced after it was built.",
     where="10_training.ipynb#the-loop-bare",
 )
-def parameters_are_trained(run: Recorder) -> Answer:
-    if run.looks < 3:
-        return "fewer than 3 steps were seen"
+def parameters_are_trained(run: Recorder) -> None:
+    skip_if(run.looks < 3, "fewer than 3 steps were seen")
     named = list(run.model.named_parameters())
     owned = {id(p): p for group in run.optimizer.param_groups for p in group["params"]}
     mine = {id(p) for _, p in named}
     foreign = [p for key, p in owned.items() if key not in mine and p.requires_grad and key not in run.reached]
     if foreign:
-        return Fault(
+        raise Failed(
             f"{len(foreign)} of the optimizer's {len(owned)} parameters are not the model's, and get no gradient.",
-            "",
             "an optimizer that was built before the model, or its head, was replaced or copied.",
         )
     trainable = [(name, p) for name, p in named if p.requires_grad and "mask_token" not in name]
     absent = [name for name, p in trainable if id(p) not in owned]
     head = named[-1][0].rpartition(".")[0]
     if absent and (2 * len(absent) < len(trainable) or any(name.startswith(head) for name in absent)):
-        return Fault(f"{len(absent)} of {len(trainable)} parameters are not in the optimizer: {_list(absent)}.")
+        raise Failed(f"{len(absent)} of {len(trainable)} parameters are not in the optimizer: {some(absent)}.")
     idle = [name for name, p in trainable if id(p) in owned and id(p) not in run.reached]
     if idle:
-        return Fault(f"no gradient reaches {len(idle)} of {len(trainable)} parameters: {_list(idle)}.")
+        raise Failed(f"no gradient reaches {len(idle)} of {len(trainable)} parameters: {some(idle)}.")
     frozen = [name for name, p in named if not p.requires_grad]
     if trainable and any(name.startswith(head) for name in frozen) and run.looks:
-        return Fault(
-            f"the last layer, {head}, is frozen, and {len(trainable)} parameters are not.", "it may be meant so"
+        raise Failed(
+            f"the last layer, {head}, is frozen, and {len(trainable)} parameters are not.", likely="it may be meant so"
         )
-    return None
 
 
 # Training and evaluation
@@ -484,21 +412,19 @@ def parameters_are_trained(run: Recorder) -> Answer:
     suspect="model.eval() for validation, and no model.train() after it.",
     where="08_encoder.ipynb#dropout-and-where-it-goes",
 )
-def trains_in_training_mode(run: Recorder) -> Answer:
-    if not run.modes:
-        return "no forward pass was seen"
-    if not _has_modes(run.model):
-        return "it has no dropout and no BatchNorm, to which that makes a difference"
+def trains_in_training_mode(run: Recorder) -> None:
+    skip_if(not run.modes, "no forward pass was seen")
+    skip_if(not _has_modes(run.model), "it has no dropout and no BatchNorm, to which that makes a difference")
     wrong = run.modes.count(False)
     changed = run.modes[0] and not run.modes[-1]
     if wrong < 2 or not (changed or wrong == len(run.modes)):
-        return None
+        return
     if any(not p.requires_grad for p in run.model.parameters()):
-        return "part of the model is frozen, and may be kept as in evaluation"
+        raise NotAsked("part of the model is frozen, and may be kept as in evaluation")
     since = f", from forward pass {run.modes.index(False) + 1} on" if changed else ""
-    return Fault(
+    raise Failed(
         f"{wrong} of {len(run.modes)} forward passes in training were in evaluation mode{since}.",
-        "" if changed else "fine-tuning without dropout may be meant so",
+        likely="" if changed else "fine-tuning without dropout may be meant so",
     )
 
 
@@ -507,18 +433,15 @@ def trains_in_training_mode(run: Recorder) -> Answer:
     suspect="no model.eval() before validation: dropout stays on.",
     where="08_encoder.ipynb#dropout-and-where-it-goes",
 )
-def evaluates_in_evaluation_mode(run: Recorder) -> Answer:
+def evaluates_in_evaluation_mode(run: Recorder) -> None:
     counts = run.forwards_without_gradient
-    if not counts.total():
-        return "no evaluation was seen"
-    if not _has_modes(run.model):
-        return "it has no dropout and no BatchNorm, to which that makes a difference"
+    skip_if(not counts.total(), "no evaluation was seen")
+    skip_if(not _has_modes(run.model), "it has no dropout and no BatchNorm, to which that makes a difference")
     if counts[True] >= 3 and counts[True] > counts[False]:
-        return Fault(
+        raise Failed(
             f"{counts[True]} of {counts.total()} forward passes without gradients were in training mode.",
-            "random targets, or averages over dropout, may be meant",
+            likely="random targets, or averages over dropout, may be meant",
         )
-    return None
 
 
 # A model on a data set
@@ -605,51 +528,42 @@ _BY_HEART = (
 )
 
 
-def one_batch_can_be_learned(model, dataset: Dataset, learning_rate: float, seconds: float) -> Answer:
+def one_batch_can_be_learned(model, dataset: Dataset, learning_rate: float, seconds: float) -> None:
     device, end = next(model.parameters()).device, time.monotonic() + seconds
     chosen = torch.randperm(len(dataset.train))[:16]
     images = dataset.normalize(dataset.train.images[chosen]).to(device)
     labels = dataset.train.labels[chosen].to(device)
     kinds = len(labels.unique())
-    if kinds < 2:
-        return "16 images show a single class"
-    for _, module, attribute in list(dropouts(model)):
-        setattr(module, attribute, 0.0)
-    optimizer = torch.optim.AdamW(parameter_groups(model.train(), 0.0), lr=learning_rate)
-    steps = 300
+    skip_if(kinds < 2, "16 images show a single class")
+    losses, steps = learned_by_heart(model, images, labels, learning_rate), 300
     for step in range(steps):
         try:
-            loss = F.cross_entropy(model(images), labels)
+            loss = next(losses)
         except (IndexError, RuntimeError) as error:
-            return f"the model does not run on them: {error}"
+            raise NotAsked(f"the model does not run on them: {error}") from None
         if loss < 0.1:
-            return None
-        if time.monotonic() > end:
-            return f"after {step} steps in {seconds:.0f} s the loss is {loss.item():.2f}, which decides nothing"
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return Fault(
+            return
+        late = f"after {step} steps in {seconds:.0f} s the loss is {loss.item():.2f}, which decides nothing"
+        skip_if(time.monotonic() > end, late)
+    raise Failed(
         f"after {steps} steps on the same 16 images of {kinds} classes the loss is {loss.item():.2f}.",
-        "another learning rate may do it" if loss < 0.7 * math.log(kinds) else "",
+        likely="another learning rate may do it" if loss < 0.7 * math.log(kinds) else "",
     )
 
 
-def data_labels_match(dataset: Dataset) -> Answer:
+def data_labels_match(dataset: Dataset) -> None:
     chosen = torch.randperm(len(dataset.train))[:2000]
-    return neighbors_agree(dataset.normalize(dataset.train.images[chosen]), dataset.train.labels[chosen])
+    neighbors_agree(dataset.normalize(dataset.train.images[chosen]), dataset.train.labels[chosen])
 
 
-def copies_have_one_label(dataset: Dataset) -> Answer:
+def copies_have_one_label(dataset: Dataset) -> None:
     """Whether images that are the same, byte for byte, have the same label."""
     label_of, wrong = {}, 0
     for image, label in zip(dataset.train.images, dataset.train.labels.tolist(), strict=True):
         key = hashlib.blake2b(image.cpu().numpy().tobytes(), digest_size=16).digest()
         wrong += label_of.setdefault(key, label) != label
     if wrong:
-        return Fault(f"{wrong} of {len(dataset.train)} images have a copy with another label.")
-    return None
+        raise Failed(f"{wrong} of {len(dataset.train)} images have a copy with another label.")
 
 
 _MATCH = next(question for question in QUESTIONS if question.ask is labels_match_images)
@@ -693,7 +607,3 @@ def _has_modes(model: nn.Module) -> bool:
     """Whether training mode makes a difference."""
     norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     return norms or next(dropouts(model), None) is not None
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")

@@ -42,9 +42,8 @@ class Attention:
 class Past:
     """Where a tensor comes from."""
 
-    made_by: str = (
-        ""  # "parameter", "linear", "norm", "activation", "sum", "product", "softmax", "blend"; "" for others
-    )
+    # "parameter", "linear", "norm", "activation", "sum", "product", "softmax", "blend"; "" for others
+    made_by: str = ""
     factor: float | None = 1.0  # the numbers that it was multiplied by since the last linear map; None for unknown
     width: int = 0  # of the vectors that the linear map or the product took
     weight: nn.Parameter | None = None  # itself, or that of the last linear map
@@ -118,9 +117,7 @@ class Watch(TorchDispatchMode):
         return Past("parameter", weight=x) if isinstance(x, nn.Parameter) else Past()
 
     def _past_of(self, name: str, args: tuple, named: dict, result: Any) -> Past:
-        tensors = [
-            x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg]) if isinstance(x, Tensor)
-        ]
+        tensors = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
         if not tensors:
             return Past()
         self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))

@@ -11,9 +11,7 @@ from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal
 
 untrained = Exercise(
-    math.log(1000),
-    "all captions are equally likely: what is the cross-entropy of 1 in 1000?",
-    level="easy",
+    math.log(1000), "all captions are equally likely: what is the cross-entropy of 1 in 1000?", level="easy"
 ) | {
     "That is the loss of a batch with one pair, which has nothing to choose from.": 0.0,
     "Both directions are averaged, not added.": 2 * math.log(1000),
@@ -59,10 +57,7 @@ sigmoid = Exercise(
     ),
 }
 
-bias = Exercise(
-    -math.log(15),
-    "σ(b) shall be 1/16.",
-) | {
+bias = Exercise(-math.log(15), "σ(b) shall be 1/16.") | {
     "That is the logarithm of the probability. b is its logit, log(p/(1 − p)).": -math.log(16),
     "Look at the sign: most pairs are none.": math.log(15),
 }

@@ -30,11 +30,7 @@ def _integral(x: Tensor, t: Tensor, cosine: Tensor | float, sine: Tensor | float
     return len(x) * torch.trapezoid(((cosine - target) ** 2 + sine**2) * target, t)
 
 
-uniform = Exercise(
-    math.log(512),
-    "the cross-entropy of the even answer with itself: its entropy.",
-    level="easy",
-) | {
+uniform = Exercise(math.log(512), "the cross-entropy of the even answer with itself: its entropy.", level="easy") | {
     "That is in bits; the loss is in nats.": 9.0,
     "That is the loss where one answer is certain.": 0.0,
     "That is the probability of one answer.": 1 / 512,

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from vitbook import export
+from vitbook import mistakes as wrong
 from vitbook.exercises.grading import Exercise
 from vitbook.exercises.inputs import normal
 
@@ -14,11 +15,6 @@ def _both(pair: tuple[Tensor, Tensor] | Tensor | None) -> Tensor | None:
         return pair
     whole, scale = pair
     return torch.cat([whole.double(), scale.double()], dim=-1)
-
-
-def _by(largest: Tensor, weight: Tensor) -> Tensor:
-    scale = largest / 127
-    return _both(((weight / scale).round(), scale.expand(len(weight), 1)))
 
 
 def _whole(generator: torch.Generator, *shape: int) -> Tensor:
@@ -36,18 +32,16 @@ quantize = Exercise(
     lambda g: [(normal(g, 4, 7) * normal(g, 4, 1).exp(),), (normal(g, 6, 5) * normal(g, 6, 1).exp(),)],
     adapt=lambda attempt: lambda weight: _both(attempt(weight)),
 ) | {
-    "Your scale is one for the whole matrix; each row needs its own.": lambda w: _by(w.abs().max(), w),
+    wrong.one_scale_for_the_matrix: lambda w: _both(wrong.one_scale_for_the_matrix(w)),
     "Your maximum runs over the outputs; each row, an output, needs its own: dim=1.": (
         lambda w: _both(((w / (s := w.abs().amax(dim=0, keepdim=True) / 127)).round(), s.mT))
     ),
     "You divide by 128; the whole numbers then end at 128, which a byte does not hold.": (
         lambda w: _both(((w / (s := w.abs().amax(dim=1, keepdim=True) / 128)).round(), s))
     ),
-    "Your maximum is not of absolute values.": lambda w: _by(w.amax(dim=1, keepdim=True), w),
+    wrong.scale_without_absolute_values: lambda w: _both(wrong.scale_without_absolute_values(w)),
     "Your numbers are not rounded.": lambda w: _both((w / (s := w.abs().amax(dim=1, keepdim=True) / 127), s)),
-    "You cut the fraction off; round to the nearest.": (
-        lambda w: _both(((w / (s := w.abs().amax(dim=1, keepdim=True) / 127)).trunc(), s))
-    ),
+    wrong.fractions_cut_off: lambda w: _both(wrong.fractions_cut_off(w)),
 }
 
 linear = Exercise(
@@ -66,10 +60,7 @@ linear = Exercise(
     ),
 }
 
-bytes = Exercise(
-    4 * 8 * 128**2,
-    "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.",
-) | {
+bytes = Exercise(4 * 8 * 128**2, "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.") | {
     "That is one block; there are four.": 8 * 128**2,
     "That is in float32, four bytes each.": 4 * 4 * 8 * 128**2,
     "The MLP here is 2D wide, not 4D.": 4 * 12 * 128**2,

@@ -50,10 +50,7 @@ repair = Exercise(
 scores = Exercise(
     attention_scores,
     "multiply q by k with its last two axes exchanged, and divide by √D_h, the root of their width.",
-    lambda g: [
-        (normal(g, 2, 3, 4, 5), normal(g, 2, 3, 6, 5)),
-        (normal(g, 3, 5, 7), normal(g, 3, 4, 7)),
-    ],
+    lambda g: [(normal(g, 2, 3, 4, 5), normal(g, 2, 3, 6, 5)), (normal(g, 3, 5, 7), normal(g, 3, 4, 7))],
     gradients=True,
     level="easy",
     sizes=lambda q, k: {"√D_h": q.shape[-1] ** 0.5},

@@ -3,11 +3,12 @@
 In the folder `scripts`, a figure has its own script, HTML and a thread that computes:
 
 ask      a model's answer, and interference with it      worker.js      the thread of `ask`
-train    a model that learns the digits                  learner.js     the thread of `train`
+train    a model that learns the digits                  learner.js     the thread of `train` and `shares`
 query    a query among four keys                         live.js        starts a figure when a reader wants it
 scale    the width, and the softmax                      small.js       what the small figures share: query and below
-patches  a photograph cut into patches
+patches  a photograph cut into patches                   live.css       the style of all
 places   positions that resemble each other
+shares   a model that learns from some of the digits
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
 gradient.js   the same backwards, and AdamW              weights.js     safetensors → model
@@ -45,14 +46,16 @@ COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` 
 COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importMemory", "--enable", "simd")
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
-SMALL = ("query", "scale", "patches", "places")
-NEEDS = {  # parts that a figure loads
+THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
+SMALL = ("query", "scale", "patches", "places", "shares")
+NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
     "train": ("digits",),
     "query": (),
     "scale": ("vectors",),
     "patches": ("photograph",),
     "places": ("positions",),
+    "shares": ("digits",),
 }
 CHAPTERS = {
     "ask": "13_attention_maps",
@@ -61,6 +64,7 @@ CHAPTERS = {
     "scale": "02_scale",
     "patches": "06_patches",
     "places": "07_embedding",
+    "shares": "12_data",
 }
 INVITATIONS = {
     "ask": "Ask the model yourself",
@@ -69,6 +73,7 @@ INVITATIONS = {
     "scale": "Change the width",
     "patches": "Change the size",
     "places": "Choose a place",
+    "shares": "Train on fewer digits",
 }
 SIDE = 240  # of the still, in pixels
 
@@ -110,11 +115,7 @@ def ask(model: str | Pretrained = "vitbook:cifar10") -> LiveFigure:
     """
     name = model.removeprefix("vitbook:") if isinstance(model, str) else "model"
     trained = load_pretrained(model) if isinstance(model, str) else model
-    parts = {
-        "ask": bundle("ask"),
-        "album": delivered("album", album()),
-        f"model-{name}": delivered(f"model-{name}", packed_model(trained)),
-    }
+    parts = _parts("ask", {"album": album(), f"model-{name}": packed_model(trained)})
     config = trained.model.config
     about = f"Ask the model: {config.depth} blocks of {config.num_heads} heads"
     return LiveFigure(_ask_still(trained, name), about, parts)
@@ -122,8 +123,21 @@ def ask(model: str | Pretrained = "vitbook:cifar10") -> LiveFigure:
 
 def train() -> LiveFigure:
     """A small Vision Transformer that learns the digits in the page, and reads one that the reader draws."""
-    parts = {"train": bundle("train"), "digits": delivered("digits", packed_digits())}
-    return LiveFigure(_train_still(), "Train a Vision Transformer", parts)
+    return LiveFigure(_train_still(), "Train a Vision Transformer", _parts("train", {"digits": packed_digits()}))
+
+
+def shares() -> LiveFigure:
+    """The digits' Vision Transformer, trained on 1, 5, 20 or 100 % of them in equally many steps, beside a baseline."""
+    data = digits()
+    ten = torch.stack([data.train.images[data.train.labels == label][0, 0] for label in range(10)])
+    picture = Image.fromarray(ten.permute(1, 0, 2).reshape(8, 80).numpy()).resize((640, 64), Image.Resampling.NEAREST)
+    still = (
+        f"<p>{_picture(picture, 'Ten coarse gray images, one of each digit from 0 to 9.', 'PNG')}</p>\n"
+        f"<p>One of each digit. How many of {len(data.test)} others can a Vision Transformer read that learned from "
+        "these ten, and how many after 70, 287 or 1,437?</p>"
+    )
+    parts = _parts("shares", {"digits": packed_digits()})
+    return LiveFigure(host("shares", "", still), "A share of the digits", parts)
 
 
 def _train_still() -> str:
@@ -153,7 +167,7 @@ def query() -> LiveFigure:
         "</p>\n<p>Four keys stand in the plane, with the values 0, 10, 20 and 30. A query among them gives each a "
         "weight, and the answer is the blend.</p>"
     )
-    return LiveFigure(host("query", "", still), "A query among four keys", {"query": bundle("query")})
+    return LiveFigure(host("query", "", still), "A query among four keys", _parts("query"))
 
 
 def scale() -> LiveFigure:
@@ -172,7 +186,7 @@ def scale() -> LiveFigure:
         "<p>The weights of eight keys for one query, at a width of 64: softmax(q·k) on the left, softmax(q·k/√d) on "
         "the right. What do other widths do to both?</p>"
     )
-    parts = {"scale": bundle("scale"), "vectors": delivered("vectors", packed_vectors())}
+    parts = _parts("scale", {"vectors": packed_vectors()})
     return LiveFigure(host("scale", "", still), "The width, and the softmax", parts)
 
 
@@ -184,8 +198,7 @@ def patches() -> LiveFigure:
         f"<p>{shown}</p>"
         f"\n<p>128×128 pixels can be cut into 1,024 patches of 4×4, or into 4 of 64×64. {photograph['credit']}</p>"
     )
-    parts = {"patches": bundle("patches"), "photograph": delivered("photograph", photograph)}
-    return LiveFigure(host("patches", "", still), "The size of a patch", parts)
+    return LiveFigure(host("patches", "", still), "The size of a patch", _parts("patches", {"photograph": photograph}))
 
 
 def places() -> LiveFigure:
@@ -204,8 +217,9 @@ def places() -> LiveFigure:
         "</svg></p>\n<p>The fuller a place, the more similar its learned position is to that of the third place in the "
         "fourth row.</p>"
     )
-    parts = {"places": bundle("places"), "positions": delivered("positions", packed)}
-    return LiveFigure(host("places", "", still), "Which positions are similar?", parts)
+    return LiveFigure(
+        host("places", "", still), "Which positions are similar?", _parts("places", {"positions": packed})
+    )
 
 
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
@@ -264,20 +278,26 @@ def host(figure: str, model: str, still: str) -> str:
     )
 
 
+def _parts(figure: str, data: dict[str, object] | None = None) -> dict[str, str]:
+    """All that live.js needs for a figure, by name: its script, the style, the source of its thread, and data."""
+    threads = {f"thread-{name}": worker_source(name) for name in THREADS if THREAD_OF.get(figure) == name}
+    parts = {"style": source("live.css"), **threads, **(data or {})}
+    return {figure: bundle(figure)} | {name: delivered(name, part) for name, part in parts.items()}
+
+
 def bundle(figure: str) -> str:
-    """A figure as a script that hands it over: its own code, its HTML and CSS, and the source of its thread."""
+    """A figure as a script that hands it over: its own code, its HTML, and the names of what else it needs."""
     scripts = source("small.js", f"{figure}.js") if figure in SMALL else source(f"{figure}.js")
-    given = dict(html=source(f"{figure}.html"), css=source("live.css"), worker=worker_source(figure))
-    handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given | dict(needs=NEEDS[figure]))} }});"
+    thread = f"thread-{THREAD_OF[figure]}" if figure in THREAD_OF else ""
+    given = dict(html=source(f"{figure}.html"), thread=thread, needs=NEEDS[figure])
+    handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given)} }});"
     return f"(() => {{\n{scripts}\n{handed}\n}})();"
 
 
-def worker_source(figure: str) -> str:
-    """The script of a figure's own thread; "" where it has none."""
-    if figure not in THREADS:
-        return ""
+def worker_source(thread: str) -> str:
+    """The script of a thread of THREADS."""
     module = base64.b64encode(_scripts().joinpath("kernels.wasm").read_bytes()).decode()
-    return f'const KERNELS = "{module}";\n{source(*COMPUTING, *THREADS[figure], "thread.js")}'
+    return f'const KERNELS = "{module}";\n{source(*COMPUTING, *THREADS[thread], "thread.js")}'
 
 
 def _scripts() -> Traversable:
@@ -362,10 +382,10 @@ def site_files() -> dict[str, str]:
     models = {f"model-{name}": packed_model(model) for name, model in classifiers.items()}
     parts = models | {"album": album(), "digits": packed_digits(), "photograph": album()[0]}
     parts |= {"vectors": packed_vectors(), "positions": packed_places()}
-    scripts = {figure: bundle(figure) for figure in NEEDS} | {
-        name: delivered(name, part) for name, part in parts.items()
-    }
-    return {f"{name}.js": script for name, script in {"live": source("live.js"), **scripts}.items()}
+    scripts = {"live": source("live.js")} | {name: delivered(name, part) for name, part in parts.items()}
+    for figure in NEEDS:
+        scripts |= _parts(figure)
+    return {f"{name}.js": script for name, script in scripts.items()}
 
 
 def packed_model(trained: Pretrained) -> dict:

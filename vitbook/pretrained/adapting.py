@@ -17,6 +17,7 @@ KERNELS = {
     "torchvision": dict(mode="bicubic", align_corners=True, antialias=False),
     "deit": dict(mode="bicubic", align_corners=False, antialias=False),
     "hf": dict(mode="bicubic", align_corners=False, antialias=False),
+    "siglip2": dict(mode="bilinear", align_corners=False, antialias=True),  # of variable resolution
 }
 
 

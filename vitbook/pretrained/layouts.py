@@ -40,7 +40,8 @@ class Row:
         x = torch.stack(parts) if len(parts) > 1 else parts[0][None]  # an error unless all have the same shape
         if self.axes:
             theirs, ours = self.axes.split(" -> ")
-            x = rearrange(x, f"n {theirs} -> n {ours}")
+            sides = _patch_sides(x.shape[-1]) if "(p q c)" in theirs else {}
+            x = rearrange(x, f"n {theirs} -> n {ours}", **sides)
         part, of = self.share
         return x.flatten(0, 1).chunk(of)[part]
 
@@ -69,6 +70,7 @@ class Layout:
     head_dim: Mapping[int, int] = field(default_factory=lambda: {1280: 80})  # D/h by D, where it is not 64
     tower: str | None = None  # what the image tower's names begin with, where a text tower may stand beside it
     prefix: str = ""  # what all names of a file begin with
+    kernel: str = ""  # how its library interpolates positions, a key of KERNELS, where that is not the family's way
 
     def rows(self, depth: int) -> list[Row]:
         """Every tensor of a model of `depth` blocks, those outside first."""
@@ -94,6 +96,12 @@ def _read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Ro
             names = tuple(theirs_begins + theirs for theirs in right[k % len(right) :: len(left)])
             share = (k // len(right), shares)
             yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-", share)
+
+
+def _patch_sides(numbers: int) -> dict[str, int]:
+    """Side and channels of square patches that are laid out as so many numbers: colors, if that comes out even."""
+    colors = math.isqrt(numbers // 3)
+    return dict(p=colors, c=3) if 3 * colors**2 == numbers else dict(p=math.isqrt(numbers), c=1)
 
 
 def _expand(name: str) -> list[str]:
@@ -311,10 +319,33 @@ DINOV3_HUB = replace(
     settings=DINOV3.settings,
     head_dim=DINOV3.head_dim,
 )
+# DINOv3 at timm. A head is refused: timm's sees the mean of the patches by default, and ours would see the class token.
+DINOV3_TIMM = replace(
+    DINOV3_HUB,
+    outside="""
+    embedding.cls_token                        cls_token
+    embedding.register_tokens?                 reg_token
+    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
+    norm.{weight,bias}                         norm.{weight,bias}
+    """,
+    inside="""
+    norm1.{weight,bias}       norm1.{weight,bias}
+    attn.qkv.weight           attn.qkv.weight
+    attn.qkv.bias?            attn.{q_bias,k_bias,v_bias}
+    attn.proj.{weight,bias}   attn.proj.{weight,bias}
+    attn.proj.gamma           gamma_1
+    norm2.{weight,bias}       norm2.{weight,bias}
+    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
+    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
+    mlp.fc2.gamma             gamma_2
+    """,
+    key_bias=False,
+)
 # with SwiGLU
 _GATED = {"}     mlp.fc1": "}     mlp.weights_in", "}     mlp.fc2": "}     mlp.weights_out"}
 _GATED_HUB = {"}     mlp.fc1": "}     mlp.w12", "}     mlp.fc2": "}     mlp.w3"}
 _GATED_HUB_3 = {"}     mlp.fc1": "}     mlp.{w1,w2}", "}     mlp.fc2": "}     mlp.w3"}
+_GATED_TIMM_3 = {"}     mlp.fc1": "}     mlp.{fc1_g,fc1_x}"}
 _GATED_IN_MEMORY = {"}     mlp.fc1": "}     mlp.{gate_proj,up_proj}", "}     mlp.fc2": "}     mlp.down_proj"}
 
 # CLIP at Hugging Face: a LayerNorm before the first block, patches without a bias, and a projection for a head.
@@ -402,6 +433,16 @@ SIGLIP = replace(
     head_dim={1152: 72, 1408: 88, 1536: 96},
     class_position=False,
 )
+# SigLIP 2 of variable resolution ("NaFlex") at Hugging Face: patches are cut out, and flattened, before the model.
+SIGLIP_NAFLEX = SIGLIP.renamed(
+    "siglip",
+    {
+        "embedding.patch_embed.proj.{weight,bias}        vision_model.embeddings.patch_embedding.{weight,bias}": """
+    embedding.patch_embed.proj.weight   vision_model.embeddings.patch_embedding.weight   D (p q c) -> D c p q
+    embedding.patch_embed.proj.bias     vision_model.embeddings.patch_embedding.bias"""
+    },
+    kernel="siglip2",
+)
 # SigLIP at timm, and OpenCLIP's files of it
 SIGLIP_TIMM = replace(
     SIGLIP,
@@ -420,6 +461,7 @@ SIGLIP_TIMM = replace(
     block=TIMM.block,
     inside=TIMM.inside,
     tower="",
+    kernel="timm",
 )
 _MHA = "MultiHeadDotProductAttention_0"
 # SigLIP in its authors' names
@@ -438,6 +480,7 @@ SIGLIP_BIG_VISION = replace(
     """,
     settings=SIGLIP.settings,
     tower="",
+    kernel="google",
 )
 
 _SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
@@ -449,18 +492,22 @@ for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
     LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _VIT_IN_MEMORY | root)]
 LAYOUTS += [DINOV2, DINOV2.renamed("dinov2", _IN_MEMORY), DINOV2_HUB, DINOV2_HUB.renamed("dinov2", _GATED_HUB)]
 LAYOUTS += [DEIT3, DEIT3_HUB, DINOV2_TIMM, DINOV3_HUB, DINOV3_HUB.renamed("dinov3", _GATED_HUB_3)]
+LAYOUTS += [DINOV3_TIMM, DINOV3_TIMM.renamed("dinov3", _GATED_TIMM_3)]
 LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _GATED_IN_MEMORY)]
 for root in ({}, {"layer.": "model.layer."}):
     LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"}     mlp.up_": "}     mlp.{gate_,up_}"})]
 
 LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_HUB, CLIP_TIMM]
-LAYOUTS += [SIGLIP, SIGLIP.renamed("siglip", {"vision_model.": ""}, tower=None), SIGLIP_TIMM, SIGLIP_BIG_VISION]
+for siglip in (SIGLIP, SIGLIP_NAFLEX):
+    LAYOUTS += [siglip, siglip.renamed("siglip", {"vision_model.": ""}, tower=None)]
+LAYOUTS += [SIGLIP_TIMM, SIGLIP_BIG_VISION]
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.
 _OTHER_FAMILIES = {
     "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.",
     "a masked autoencoder with its decoder": r"\bdecoder",
     "CLIP with a ResNet": r"visual\.(layer1|attnpool)\b",
+    "a NaFlex model of timm": r"\bembeds\.proj\b",
     "a big_vision model with all blocks in one array": r"encoderblock/",
     "a BEiT or an EVA": r"relative_position|\.[qv]_bias\b|rope\.freqs",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
@@ -505,7 +552,11 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
             tensors[row.ours] = row.read(state)
         except (RuntimeError, IndexError):
             shapes = ", ".join(str(tuple(state[name].shape)) for name in row.theirs)
-            raise ValueError(f"{origin[row.ours]}: expected axes {row.axes or 'that agree'}, got {shapes}") from None
+            flat = row.ours == PATCHES and state[row.theirs[0]].ndim == 2
+            why = ": flattened patches, as in NaFlex files, of which Hugging Face's are read" if flat else ""
+            raise ValueError(
+                f"{origin[row.ours]}: expected axes {row.axes or 'that agree'}, got {shapes}{why}"
+            ) from None
         if "h" in (axes := row.axes.split()):
             heads.add(state[row.theirs[0]].shape[axes.index("h")])
     heads |= _heads_by_rotation(state, layout, tensors)
@@ -581,11 +632,13 @@ def _heads_by_rotation(state: Mapping[str, Tensor], layout: Layout, tensors: dic
 def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
     """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows.
 
-    Of two with the same names, the one in which the patches that have a position fill a square.
+    Of two with the same names, the one whose patches are flattened or not, as here, and in which the patches that have
+    a position fill a square.
     """
     candidates = []
     for layout in LAYOUTS:
-        anchor = next(row for row in layout.rows(0) if row.ours == PATCHES).theirs[0]
+        patches = next(row for row in layout.rows(0) if row.ours == PATCHES)
+        anchor, flat = patches.theirs[0], "(p q c)" in patches.axes
         for prefix in {name.removesuffix(anchor) for name in state if name.endswith(anchor)}:
             found = replace(layout, prefix=prefix)
             block = re.escape(prefix + layout.block).replace(r"\{i\}", r"(\d+)")
@@ -593,11 +646,12 @@ def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
             rows = found.rows(max(depth, 1))
             wanted = [name for row in rows for name in row.theirs if name in state or not row.optional]
             fit = sum(1 if name in state else -1 for name in wanted)
-            candidates.append((fit, _is_square(state, found), found, rows))
+            alike = flat == (state[prefix + anchor].ndim == 2)
+            candidates.append((fit, alike, _is_square(state, found), found, rows))
     if not candidates:
         known, names = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS)), listed(state) or "nothing"
         raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")
-    return max(candidates, key=lambda candidate: candidate[:2])[2:]
+    return max(candidates, key=lambda candidate: candidate[:3])[3:]
 
 
 def _is_square(state: Mapping[str, Tensor], layout: Layout) -> bool:

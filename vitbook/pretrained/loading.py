@@ -118,8 +118,10 @@ def load_pretrained(
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
         if weights.layout.name == "clip" and not activation:
             notes.append(f"activation: {config.activation}; OpenAI's have quick_gelu, LAION's gelu: {_NOT_STATED}")
+        if style == "siglip":
+            notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {_NOT_STATED}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
-    kernel = resize or ("timm" if antialiased else _KERNEL_OF.get(style, style))
+    kernel = resize or ("timm" if antialiased else weights.layout.kernel or _KERNEL_OF.get(style, style))
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)
@@ -186,7 +188,12 @@ def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]
 
 
 def _style(weights: Translation, nested: bool) -> str:
-    """Whose preprocessing to assume. DeiT's files have timm's names, and keep their tensors under "model"."""
+    """Whose preprocessing to assume. DeiT's files have timm's names, and keep their tensors under "model".
+
+    Of SigLIP 2, only files of variable resolution are told apart from SigLIP's.
+    """
+    if weights.layout.kernel == "siglip2":
+        return "siglip2"
     deit = weights.layout.name in ("timm", "hf") and (nested or DISTILLATION in weights.tensors)
     return "deit" if deit else weights.layout.name
 
@@ -214,10 +221,7 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
         if tensors[name].ndim != axes:
-            flat = name == PATCHES and tensors[name].ndim == 2
-            why = ", as in SigLIP 2's NaFlex files, which have no table here" if flat else ""
-            got = tuple(tensors[name].shape)
-            raise ValueError(f"{weights.origin[name]}: expected {axes} axes, got shape {got}{why}")
+            raise ValueError(f"{weights.origin[name]}: expected {axes} axes, got shape {tuple(tensors[name].shape)}")
         return tuple(tensors[name].shape)
 
     dim, channels, patch_size, width = shape(PATCHES, 4)

@@ -30,6 +30,7 @@ STYLES = {
     "dinov3": dict(**_IMAGENET, crop=None, interpolation="bilinear"),
     "clip": dict(**_OPENAI, crop=1.0, interpolation="bicubic", scale_first=True),
     "siglip": dict(**_HALF, crop=None, interpolation="bicubic"),
+    "siglip2": dict(**_HALF, crop=None, interpolation="bilinear"),
     "vitbook": dict(**_HALF, crop=1.0, interpolation="bicubic"),
 }
 
@@ -63,9 +64,14 @@ class Preprocessing:
     ) -> Float[Tensor, "1 channels height width"]:
         return self.normalize(self.view(image))
 
+    @property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation as tensors, (C,) and (C,)."""
+        return torch.tensor(self.mean), torch.tensor(self.std)
+
     def normalize(self, images: UInt8[Tensor, "*batch channels h w"]) -> Float[Tensor, "*batch channels h w"]:
         """As `vitbook.data.normalize`, with this mean and standard deviation."""
-        return normalize(images, torch.tensor(self.mean), torch.tensor(self.std))
+        return normalize(images, *self.moments)
 
     normalise = normalize  # the spelling of earlier editions
 

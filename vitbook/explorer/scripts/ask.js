@@ -9,6 +9,8 @@
  * @property {number} block
  * @property {number} head
  * @property {number} query a token
+ * @property {string} view what the large photograph shows of the query: "attention" of the open head, or tokens "alike"
+ * @property {number} after how many blocks: the answer so far, and the tokens that are compared
  * @property {boolean} withoutPositions
  * @property {string} shuffle "", "after", "before" or "pixels"
  * @property {number} seed of the shuffled order
@@ -192,6 +194,15 @@ async function ask(root, thread, model, album) {
     return weights;
   }
 
+  /** Cosine similarity of a query's token to every token, as they lie in the image, after some blocks. */
+  function similarities(column, after, query) {
+    const places = placesOf(column);
+    const first = places.indexOf(query) * tokens;
+    const similar = new Array(tokens);
+    places.forEach((token, place) => (similar[token] = answers[column].alike[after][first + place]));
+    return similar;
+  }
+
   /** For each place in the model's sequence, the token that the reader sees there: shuffled tokens come from elsewhere. */
   function placesOf(column) {
     const moved = column === "changed" && (state.shuffle === "after" || state.shuffle === "before");
@@ -213,30 +224,38 @@ async function ask(root, thread, model, album) {
     return made;
   }
 
+  const veil = drawn(columns, rows, () => {}).getContext("2d"); // a pixel for each patch
+
   /** The photograph as this column's model sees it, its patches as clear as they are attended to. */
   function paint(canvas, column, weights) {
-    const source = photographs.get(state.photo).canvas;
-    const [w, h] = [canvas.width / columns, canvas.height / rows];
-    const [sw, sh] = [source.width / columns, source.height / rows];
-    const context = canvas.getContext("2d");
-    const from = column === "changed" && state.shuffle === "pixels" ? order() : null;
     const most = Math.max(...weights.slice(prefix));
-    context.fillStyle = getComputedStyle(find(".figure")).backgroundColor;
-    context.clearRect(0, 0, canvas.width, canvas.height);
-    for (let patch = 0; patch < rows * columns; patch++) {
-      const [x, y] = [patch % columns, Math.floor(patch / columns)];
-      const shown = from ? from[patch] : patch;
-      context.globalAlpha = 1;
-      if (column === "changed" && state.covered.has(patch)) {
-        context.fillRect(x * w, y * h, w, h);
-        continue;
-      }
-      context.drawImage(source, (shown % columns) * sw, Math.floor(shown / columns) * sh, sw, sh, x * w, y * h, w, h);
-      context.globalAlpha = 0.88 * (1 - weights[prefix + patch] / most);
-      context.fillRect(x * w, y * h, w, h);
-    }
+    const clear = veil.createImageData(columns, rows);
+    cells.forEach((_, patch) => {
+      const covered = column === "changed" && state.covered.has(patch);
+      clear.data[4 * patch + 3] = covered ? 0 : 255 * (0.12 + (0.88 * weights[prefix + patch]) / most);
+    });
+    veil.putImageData(clear, 0, 0);
+    const context = canvas.getContext("2d");
+    const { width, height } = canvas;
+    context.clearRect(0, 0, width, height);
+    Object.assign(context, { globalCompositeOperation: "source-over", imageSmoothingEnabled: false });
+    context.drawImage(veil.canvas, 0, 0, width, height);
+    Object.assign(context, { globalCompositeOperation: "source-in", imageSmoothingEnabled: true });
+    context.drawImage(pictures[column], 0, 0, width, height);
   }
 
+  /** A photograph whose patches lie in another order. */
+  function inPieces(source, from) {
+    const [w, h] = [source.width / columns, source.height / rows];
+    return drawn(source.width, source.height, (context) => {
+      from.forEach((own, patch) => {
+        const [x, y] = [patch % columns, Math.floor(patch / columns)];
+        context.drawImage(source, (own % columns) * w, Math.floor(own / columns) * h, w, h, x * w, y * h, w, h);
+      });
+    });
+  }
+
+  const pictures = { untouched: null, changed: null }; // canvases: what each column's model is shown
   const cells = [];
   const thumbnails = { untouched: [], changed: [] };
 
@@ -259,7 +278,7 @@ async function ask(root, thread, model, album) {
         for (let head = 0; head < num_heads; head++) {
           const canvas = element("canvas", { width: 12 * columns, height: 12 * rows });
           const button = element("button", { type: "button" }, canvas);
-          button.addEventListener("click", () => change({ column, block, head }, false));
+          button.addEventListener("click", () => change({ column, block, head, after: block + 1, view: "attention" }, false));
           button.addEventListener("keydown", (event) => {
             if (event.key === "Delete" || event.key === "Backspace") {
               toggleHead(block, head);
@@ -276,6 +295,7 @@ async function ask(root, thread, model, album) {
       element("option", { value: "some", disabled: "" }, "some"),
     );
     control("class").hidden = !prefix;
+    control("after").max = depth;
     find(".strip").append(
       ...album.map(({ name, title, src }) => {
         const choice = element("input", { type: "radio", name: "photo", value: name, "aria-label": title });
@@ -291,20 +311,37 @@ async function ask(root, thread, model, album) {
 
   function show() {
     const veiled = isVeiled();
+    const { canvas } = photographs.get(state.photo);
+    const changed = state.shuffle === "pixels" ? inPieces(canvas, order()) : canvas;
+    Object.assign(pictures, { untouched: canvas, changed });
     const column = veiled ? "untouched" : state.column;
     const weights = row(column, state.block, state.head, state.query);
-    paint(find(".photograph"), column, weights);
+    const similar = similarities(column, state.after, state.query);
+    const alike = state.view === "alike";
+    const others = weights.map((_, token) => token).filter((token) => !alike || (token >= prefix && token !== state.query));
+    const [most] = others.sort((a, b) => (alike ? similar[b] - similar[a] : weights[b] - weights[a]));
+    const least = Math.min(...similar.slice(prefix));
+    const clear = alike ? similar.map((cosine) => Math.min(cosine, similar[most]) - least) : weights;
+    paint(find(".photograph"), column, clear);
+    const said = (token) => (alike ? similar[token].toFixed(2).replace("-", "−") : percent(weights[token]));
     cells.forEach((cell, patch) => {
       const covered = state.covered.has(patch);
       cell.classList.toggle("covered", covered);
       cell.setAttribute("aria-selected", prefix + patch === state.query);
-      cell.setAttribute("aria-label", `${nameOf(prefix + patch)}: ${covered ? "covered" : percent(weights[prefix + patch])}`);
+      cell.setAttribute("aria-label", `${nameOf(prefix + patch)}: ${covered ? "covered" : said(prefix + patch)}`);
       cell.tabIndex = patch === Math.max(0, state.query - prefix) ? 0 : -1;
     });
-    const largest = weights.indexOf(Math.max(...weights));
+    const subject = alike
+      ? `${stage(state.after)}: how similar the token of ${nameOf(state.query)} is to others, by their cosine`
+      : `block ${state.block}, head ${state.head}: what ${nameOf(state.query)} attends to`;
     find(".caption").textContent =
-      `${column === "changed" ? "Changed" : "Untouched"}, block ${state.block}, head ${state.head}: what ${nameOf(state.query)} ` +
-      `attends to. Most: ${nameOf(largest)}, ${percent(weights[largest])}.`;
+      `${column === "changed" ? "Changed" : "Untouched"}, ${subject}. Most: ${nameOf(most)}, ${said(most)}.`;
+    if (find("[name=mode]:checked").value !== "cover") {
+      find(`[name=mode][value=${alike ? "alike" : "ask"}]`).checked = true;
+    }
+    control("after").value = state.after;
+    find("output").textContent = `${stage(state.after)}: ${answerOf(answers[column].lens[state.after])}`;
+    control("after").setAttribute("aria-valuetext", find("output").textContent);
     control("class").setAttribute("aria-pressed", prefix > 0 && state.query === 0);
     const removed = state.removed.has(`${state.block}.${state.head}`);
     control("remove").textContent = removed ? "Put this head back" : "Remove this head";
@@ -376,16 +413,18 @@ async function ask(root, thread, model, album) {
     return judged + verdict;
   }
 
+  const answerOf = (shares) => `${classes[best(shares)]}, ${percent(Math.max(...shares))}`;
+  const stage = (after) => (after ? `after block ${after - 1}` : "before block 0");
+
   function showLens(veiled) {
-    const said = (shares) => `${classes[best(shares)]}, ${percent(Math.max(...shares))}`;
     find(".lens tbody").replaceChildren(
       ...answers.untouched.lens.map((shares, i) =>
         element(
           "tr",
-          {},
+          i === state.after ? { "aria-current": "step" } : {},
           element("th", { scope: "row" }, i ? `block ${i - 1}` : "the embedding"),
-          element("td", {}, said(shares)),
-          element("td", {}, veiled ? "" : said(answers.changed.lens[i])),
+          element("td", {}, answerOf(shares)),
+          element("td", {}, veiled ? "" : answerOf(answers.changed.lens[i])),
         ),
       ),
     );
@@ -431,7 +470,7 @@ async function ask(root, thread, model, album) {
   }
 
   function press(patch) {
-    if (find("[name=mode]:checked").value === "ask") {
+    if (find("[name=mode]:checked").value !== "cover") {
       return change({ query: prefix + patch }, false);
     }
     const covered = new Set(state.covered);
@@ -455,6 +494,15 @@ async function ask(root, thread, model, album) {
     on("class", "click", () => change({ query: 0 }, false));
     on("each", "click", eachHead);
     on("predict", "change", show);
+    on("after", "input", () => {
+      const after = Number(control("after").value);
+      change({ after, block: Math.max(0, after - 1) }, false);
+    });
+    find(".modes").addEventListener("change", ({ target: { value } }) => {
+      if (value !== "cover") {
+        change({ view: value === "alike" ? "alike" : "attention" }, false);
+      }
+    });
     for (const guess of ["stays", "changes", "show"]) {
       on(guess, "click", () => {
         guessed = guess;
@@ -509,8 +557,6 @@ async function ask(root, thread, model, album) {
       event.preventDefault();
       event.stopPropagation(); // notebooks have shortcuts of their own
     });
-    new MutationObserver(show).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
   }
 
   function focusPatch(patch) {
@@ -535,19 +581,22 @@ async function ask(root, thread, model, album) {
 
   function readAddress() {
     const given = new URLSearchParams(location.hash.startsWith("#ask:") ? location.hash.slice(5) : "");
-    const [column, block, head] = (given.get("open") ?? "").split(".");
+    const [column, openBlock, head] = (given.get("open") ?? "").split(".");
     const within = (text, count, otherwise) => (Number(text) >= 0 && Number(text) < count && text ? Math.floor(text) : otherwise);
     const list = (name) => (given.get(name) ?? "").split(",").filter(Boolean);
     const shuffle = given.get("shuffle") ?? "";
+    const block = within(openBlock, depth, depth - 1);
     if (location.hash.startsWith("#ask:")) {
       guessed = "show"; // whoever follows a link is to see what it shows
     }
     return {
       photo: album.some(({ name }) => name === given.get("photo")) ? given.get("photo") : album[0].name,
       column: column === "changed" ? "changed" : "untouched",
-      block: within(block, depth, depth - 1),
+      block,
       head: within(head, num_heads, 0),
       query: within(given.get("query"), tokens, 0),
+      view: given.get("view") === "alike" ? "alike" : "attention",
+      after: within(given.get("after"), depth + 1, block + 1),
       withoutPositions: given.get("positions") === "off",
       shuffle: ["after", "before", "pixels"].includes(shuffle) ? shuffle : "",
       seed: within(given.get("seed"), 1e6, 1),
@@ -560,8 +609,10 @@ async function ask(root, thread, model, album) {
   }
 
   function writeAddress() {
-    const { photo, column, block, head, query, withoutPositions, shuffle, seed, removed, covered } = state;
+    const { photo, column, block, head, query, view, after, withoutPositions, shuffle, seed, removed, covered } = state;
     const said = { photo, open: `${column}.${block}.${head}`, query };
+    if (view === "alike") said.view = view;
+    if (after !== block + 1) said.after = after;
     if (withoutPositions) said.positions = "off";
     if (shuffle) Object.assign(said, { shuffle, seed });
     if (removed.size) said.removed = [...removed].join();

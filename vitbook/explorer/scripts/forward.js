@@ -248,10 +248,23 @@ function gelu(x) {
   return y;
 }
 
+/** All tokens before the first block and after each. L + 1 of (B·T, D). */
+const residualStream = (trace) => [...trace.blocks.map(({ x }) => x), trace.z];
+
+/** Cosine similarity of every two rows. (n, D) → (n, n). */
+function cosines(x) {
+  const unit = x.copy();
+  for (let i = 0; i < x.rows; i++) {
+    const row = unit.part(i, 1).data;
+    const length = Math.sqrt(row.reduce((sum, value) => sum + value * value, 0));
+    row.forEach((value, j) => (row[j] = value / length));
+  }
+  return timesTransposed(unit, unit);
+}
+
 /** The logits that the model would give if its tokens were the last ones already, without and with each block. (L + 1, K). */
 function logitLens(model, trace, B = 1) {
-  const states = [...trace.blocks.map(({ x }) => x), trace.z];
-  return states.map((z) => linear(features(model, layerNorm(z, model.norm), B), model.head));
+  return residualStream(trace).map((z) => linear(features(model, layerNorm(z, model.norm), B), model.head));
 }
 
 /** Row i becomes row order[i]; as it is without an order. */

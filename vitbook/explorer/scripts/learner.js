@@ -1,8 +1,9 @@
 "use strict";
 
-/* The thread in which a model learns the digits: chapter 10's recipe. What it needs stands before it in the same script. */
+/* The thread in which a model learns the digits. What it needs stands before it in the same script. */
 
-const BATCH = 64;
+const RECIPE = { size: 64, peak: 3e-3, decay: 0.3, smoothing: 0.1, affine: 1 }; // chapter 10's
+const BATCH = RECIPE.size; // in which test images are asked
 
 /**
  * @typedef {{images: Float32Array, labels: Uint8Array}} Split
@@ -24,26 +25,28 @@ const answers = {
   },
 
   /**
-   * Train from random weights, which `seed` fixes; after each epoch, news of how far it is.
-   * @param {{seed: number, epochs: number, withoutPositions: boolean}} question
+   * Train from random weights, which `seed` fixes; after each epoch, news of how far it is. A share of the digits is
+   * repeated until there are as many as in the whole set, so that an epoch has as many steps.
+   * @param {{seed: number, epochs: number, withoutPositions?: boolean, share?: number, recipe?: Partial<typeof RECIPE>}} question
    * @param {(news: object) => void} news
    */
-  async train({ seed, epochs, withoutPositions }, news) {
-    const [peak, decay, smoothing] = [3e-3, 0.3, 0.1];
+  async train({ seed, epochs, withoutPositions = false, share = 1, recipe = {} }, news) {
+    const { size, peak, decay, smoothing, affine } = { ...RECIPE, ...recipe };
     const own = ++school.running; // an earlier training stops
     const random = randomFrom(seed);
     start(withoutPositions, freshTensors(school.config, random), decay);
     const { train } = school;
-    const perEpoch = Math.ceil(train.labels.length / BATCH);
+    const some = shareOf(train.labels, share);
+    const perEpoch = Math.ceil(train.labels.length / size);
     const steps = epochs * perEpoch;
     const began = performance.now();
     news({ ...progress(0), loss: Math.log(school.config.num_classes), steps, seconds: 0, step: 0 });
     for (let epoch = 1; epoch <= epochs; epoch++) {
-      const order = shuffled(train.labels.length, random);
+      const order = shuffled(train.labels.length, random).map((n) => some[n % some.length]);
       let total = 0;
       for (let i = 0; i < perEpoch; i++) {
-        const chosen = order.slice(i * BATCH, (i + 1) * BATCH);
-        const images = chosen.flatMap((n) => [...moved(picture(train, n), random)]);
+        const chosen = order.slice(i * size, (i + 1) * size);
+        const images = chosen.flatMap((n) => [...moved(picture(train, n), random, affine)]);
         const rate = peak * warmupCosine((epoch - 1) * perEpoch + i, steps, Math.floor(steps / 10));
         total += chosen.length * learn(images, chosen.map((n) => train.labels[n]), smoothing, rate);
         if (i % 4 === 3) {
@@ -61,6 +64,14 @@ const answers = {
 
   stop() {
     school.running++;
+  },
+
+  /** How many digits a share is, and the test accuracy of taking the label of the nearest one, pixel by pixel. */
+  nearest({ share }) {
+    const { train, test } = school;
+    const some = shareOf(train.labels, share);
+    const right = test.labels.filter((label, n) => label === train.labels[nearest(picture(test, n), some)]);
+    return { count: some.length, accuracy: right.length / test.labels.length };
   },
 
   /** Test accuracy, 0 to 1, of the model as it is, with a change. */
@@ -154,16 +165,30 @@ function look(image, change) {
 
 /** How far the model is: test accuracy, attention on the first test image, and how alike the positions are. */
 function progress(epoch) {
-  const { model, test } = school;
-  return { epoch, accuracy: accuracy(), ...look(picture(test, 0)), alike: likeness(model.embedding.positions.pos_embed) };
+  const { space, model, test } = school;
+  const table = model.embedding.positions.pos_embed;
+  const first = school.config.class_token ? 1 : 0;
+  const alike = space.forNow(() => cosines(table.part(first, table.rows - first)).data.slice());
+  return { epoch, accuracy: accuracy(), ...look(picture(test, 0)), alike };
 }
 
-/** Cosine similarity of every two patches' positions, (N·N). */
-function likeness(table) {
-  const first = school.config.class_token ? 1 : 0;
-  const rows = Array.from({ length: table.rows - first }, (_, i) => table.part(first + i, 1).data);
-  const dot = (a, b) => a.reduce((sum, value, i) => sum + value * b[i], 0);
-  return rows.flatMap((a) => rows.map((b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b))));
+/** The first images of each class, `share` of them and one at least, by number. */
+function shareOf(labels, share) {
+  const [counts, taken] = [new Uint16Array(school.config.num_classes), new Uint16Array(school.config.num_classes)];
+  labels.forEach((label) => counts[label]++);
+  return [...labels.keys()].filter((n) => taken[labels[n]]++ < Math.max(1, Math.round(share * counts[labels[n]])));
+}
+
+/** The number of the training image that is nearest to this one, of some. */
+function nearest(image, some) {
+  let [found, least] = [-1, Infinity];
+  for (const n of some) {
+    const distance = picture(school.train, n).reduce((sum, level, i) => sum + (level - image[i]) ** 2, 0);
+    if (distance < least) {
+      [found, least] = [n, distance];
+    }
+  }
+  return found;
 }
 
 function shuffled(count, random) {
@@ -175,10 +200,10 @@ function shuffled(count, random) {
   return order;
 }
 
-/** `random_affine`: turned by up to 10°, moved by up to 8 %, zoomed by up to 10 %; the border is repeated. */
-function moved(image, random) {
+/** `random_affine`: turned by up to 10°, moved by up to 8 %, zoomed by up to 10 %, times strength; the border is repeated. */
+function moved(image, random, strength) {
   const [height, width] = school.config.image_size;
-  const within = (limit) => (2 * random() - 1) * limit;
+  const within = (limit) => (2 * random() - 1) * limit * strength;
   const [angle, zoom, right, down] = [within(Math.PI / 18), 1 + within(0.1), within(0.08) * width, within(0.08) * height];
   const [cos, sin] = [zoom * Math.cos(angle), zoom * Math.sin(angle)];
   const at = (row, column) =>

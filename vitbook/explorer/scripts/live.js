@@ -65,37 +65,41 @@ var vitbookLive = (() => {
 
   /** The figure in place of the still. */
   async function start(host) {
-    const { figure, model } = host.dataset;
     const button = host.querySelector(".live-start");
     if (host.dataset.started) {
       return;
     }
     host.dataset.started = "yes";
     button.textContent = "One moment …";
+    // Down to the end of the screen, at once: when the figure is there, nothing that is read moves.
+    host.style.minHeight = `${innerHeight - host.getBoundingClientRect().top}px`;
     try {
-      const made = await need(figure);
-      const given = await Promise.all(made.needs.map((name) => need(name.replace("{model}", model))));
+      const { made, css, source, given } = await all(host);
       const shown = host.shadowRoot ?? host.attachShadow({ mode: "open" });
       const place = Object.assign(document.createElement("div"), { hidden: true });
       shown.replaceChildren(document.createElement("slot"), place); // the still, until the figure is there
       const root = place.attachShadow({ mode: "open" });
-      root.innerHTML = `<style>${made.css}</style>${made.html}`;
-      await made.start(root, made.worker && thread(made.worker), ...given);
+      root.innerHTML = `<style>${css}</style>${made.html}`;
+      await made.start(root, source && thread(source), ...given);
       shown.replaceChildren(place);
       place.hidden = false;
+      host.style.minHeight = "";
       const first = /** @type {HTMLElement | null} */ (root.querySelector("[data-first]"));
       first?.focus({ preventScroll: true });
     } catch (error) {
+      host.style.minHeight = "";
       delete host.dataset.started;
       button.textContent = `It could not be started: ${error.message}. Try again`;
     }
   }
 
-  /** Load ahead what a reader who comes near will need. */
-  function prepare(host) {
-    need(host.dataset.figure)
-      .then((made) => made.needs.forEach((name) => need(name.replace("{model}", host.dataset.model)).catch(() => {})))
-      .catch(() => {});
+  /** All that a figure needs: its own script, the style of all figures, its thread's source if it has one, and data. */
+  async function all(host) {
+    const { figure, model } = host.dataset;
+    const made = await need(figure);
+    const names = ["style", made.thread, ...made.needs].map((name) => name.replace("{model}", model));
+    const [css, source, ...given] = await Promise.all(names.map((name) => name && need(name)));
+    return { made, css, source, given };
   }
 
   function begin() {
@@ -108,8 +112,9 @@ var vitbookLive = (() => {
       button.style.visibility = "visible";
       button.addEventListener("click", () => start(host));
       host.querySelector("img")?.addEventListener("click", () => start(host));
-      host.addEventListener("pointerenter", () => prepare(host), { once: true });
-      button.addEventListener("focus", () => prepare(host), { once: true });
+      const prepare = () => all(host).catch(() => {}); // what a reader who comes near will need
+      host.addEventListener("pointerenter", prepare, { once: true });
+      button.addEventListener("focus", prepare, { once: true });
       if (location.hash.startsWith(`#${host.dataset.figure}:`)) {
         start(host).then(() => host.scrollIntoView());
       }

@@ -4,7 +4,7 @@
 
 /** @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node | string)} children */
 function element(tag, attributes = {}, ...children) {
-  const drawn = ["circle", "line", "text"].includes(tag);
+  const drawn = ["circle", "line", "polyline", "text"].includes(tag);
   const made = drawn ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     made.setAttribute(name, value);

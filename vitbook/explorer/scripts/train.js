@@ -86,7 +86,6 @@ async function train(root, thread, digits) {
       find(".progress").textContent = `It could not be trained: ${error.message}.`;
     }
     control("train").disabled = false;
-    control("train").textContent = "Train again, from random weights";
     control("stop").disabled = true;
     find(".figure").setAttribute("aria-busy", false);
   }

@@ -39,7 +39,8 @@ const answers = {
 };
 
 /**
- * Logits, attention weights (L, h, T, T), queries, keys and values (L, T, 3D), and the logit lens (L + 1, K), as arrays.
+ * Logits, attention weights (L, h, T, T), queries, keys and values (L, T, 3D), the logit lens (L + 1, K), and cosine
+ * similarities of the tokens before the first block and after each (L + 1, T, T), as arrays.
  * @param {Pixels} image
  * @param {Change & {pixels?: number[], covered?: number[]}} interference a shuffled order of patches, covered patches
  */
@@ -59,6 +60,7 @@ function answer(image, interference = {}) {
       attention: trace.blocks.map(({ weights }) => weights.data.slice()),
       qkv: trace.blocks.map(({ qkv }) => qkv.data.slice()),
       lens: logitLens(model, trace).map((one) => one.data.slice()),
+      alike: residualStream(trace).map((z) => cosines(z).data.slice()),
     };
   });
 }
