@@ -226,11 +226,12 @@ function features({ config }, z, B) {
  * @type {(x: Matrix, layer: Layer) => Matrix}
  */
 function linear(x, { weight, bias }) {
-  const y = x.space.matrix(x.rows, weight.rows);
+  const y = bias ? x.space.room(x.rows, weight.rows) : x.space.matrix(x.rows, weight.rows);
   if (bias) {
-    const [all, row] = [y.data, bias.data];
-    for (let i = 0; i < x.rows; i++) {
-      all.set(row, i * weight.rows);
+    const all = y.data;
+    all.set(bias.data);
+    for (let filled = weight.rows; filled < all.length; filled *= 2) {
+      all.copyWithin(filled, 0, filled); // the same in each row
     }
   }
   return timesTransposed(x, weight, y);

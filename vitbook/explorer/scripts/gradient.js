@@ -180,7 +180,7 @@ class AdamW {
     this.steps++;
     let squares = 0;
     for (const { g } of this.tensors) {
-      squares += g.data.reduce((sum, value) => sum + value * value, 0);
+      squares += g.space.kernels.squares(g.at, 0, g.rows * g.columns);
     }
     const shorten = Math.min(1, clip / (Math.sqrt(squares) + 1e-6));
     const step = rate / (1 - beta1 ** this.steps);

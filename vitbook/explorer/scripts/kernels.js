@@ -162,6 +162,14 @@ function plainKernels(buffer) {
     }
   }
 
+  function squares(x, mean, count) {
+    let total = 0;
+    for (let i = 0; i < count; i++) {
+      total += (all[(x >> 2) + i] - mean) ** 2;
+    }
+    return total;
+  }
+
   function adamw(w, g, m, v, count, shorten, keep, beta1, beta2, rate, growth, eps) {
     [w, g, m, v] = [w >> 2, g >> 2, m >> 2, v >> 2];
     for (let i = 0; i < count; i++) {
@@ -173,6 +181,6 @@ function plainKernels(buffer) {
   }
 
   return {
-    product, transpose, add, sumRows, layerNorm, layerNormBack, gelu, geluBack, softmax, softmaxBack, adamw,
+    product, transpose, add, sumRows, layerNorm, layerNormBack, gelu, geluBack, softmax, softmaxBack, squares, adamw,
   };
 }

@@ -92,9 +92,12 @@ export function add(y: usize, x: usize, count: i32): void {
 /** sum (columns) += each row of x. */
 export function sumRows(sum: usize, x: usize, stride: i32, rows: i32, columns: i32): void {
   for (let i = 0; i < rows; i++) {
-    for (let j = 0; j < columns; j++) {
-      store<f32>(at(sum, j), load<f32>(at(sum, j)) + load<f32>(at(x, i * stride + j)));
+    let j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      v128.store(at(sum, j), f32x4.add(v128.load(at(sum, j)), v128.load(at(x, j))));
     }
+    for (; j < columns; j++) store<f32>(at(sum, j), load<f32>(at(sum, j)) + load<f32>(at(x, j)));
+    x = at(x, stride);
   }
 }
 
@@ -103,7 +106,13 @@ export function layerNorm(y: usize, x: usize, gain: usize, bias: usize, rows: i3
   for (let i = 0; i < rows; i++) {
     const mean = sum(x, columns) / <f32>columns;
     const rate: f32 = 1 / sqrt<f32>(squares(x, mean, columns) / <f32>columns + eps);
-    for (let j = 0; j < columns; j++) {
+    const m = f32x4.splat(mean), r = f32x4.splat(rate);
+    let j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const unit = f32x4.mul(f32x4.sub(v128.load(at(x, j)), m), r);
+      v128.store(at(y, j), f32x4.add(f32x4.mul(unit, v128.load(at(gain, j))), v128.load(at(bias, j))));
+    }
+    for (; j < columns; j++) {
       const unit = (load<f32>(at(x, j)) - mean) * rate;
       store<f32>(at(y, j), unit * load<f32>(at(gain, j)) + load<f32>(at(bias, j)));
     }
@@ -118,15 +127,30 @@ export function layerNormBack(
   for (let i = 0; i < rows; i++) {
     const mean = sum(x, columns) / <f32>columns;
     const rate: f32 = 1 / sqrt<f32>(squares(x, mean, columns) / <f32>columns + eps);
-    let meanG: f32 = 0, meanGU: f32 = 0;
-    for (let j = 0; j < columns; j++) {
+    const m = f32x4.splat(mean), r = f32x4.splat(rate);
+    let fourG = f32x4.splat(0), fourGU = fourG, j = 0;
+    for (; j + 4 <= columns; j += 4) {
+      const u = f32x4.mul(f32x4.sub(v128.load(at(x, j)), m), r), d = v128.load(at(dy, j));
+      const g = f32x4.mul(d, v128.load(at(gain, j)));
+      fourG = f32x4.add(fourG, g); fourGU = f32x4.add(fourGU, f32x4.mul(g, u));
+      v128.store(at(dGain, j), f32x4.add(v128.load(at(dGain, j)), f32x4.mul(d, u)));
+      v128.store(at(dBias, j), f32x4.add(v128.load(at(dBias, j)), d));
+    }
+    let meanG = lanes(fourG), meanGU = lanes(fourGU);
+    for (; j < columns; j++) {
       const u = (load<f32>(at(x, j)) - mean) * rate, d = load<f32>(at(dy, j)), g = d * load<f32>(at(gain, j));
       meanG += g; meanGU += g * u;
       store<f32>(at(dGain, j), load<f32>(at(dGain, j)) + d * u);
       store<f32>(at(dBias, j), load<f32>(at(dBias, j)) + d);
     }
     meanG /= <f32>columns; meanGU /= <f32>columns;
-    for (let j = 0; j < columns; j++) {
+    const g = f32x4.splat(meanG), gu = f32x4.splat(meanGU);
+    for (j = 0; j + 4 <= columns; j += 4) {
+      const u = f32x4.mul(f32x4.sub(v128.load(at(x, j)), m), r);
+      const own = f32x4.sub(f32x4.mul(v128.load(at(dy, j)), v128.load(at(gain, j))), g);
+      v128.store(at(dx, j), f32x4.mul(f32x4.sub(own, f32x4.mul(u, gu)), r));
+    }
+    for (; j < columns; j++) {
       const u = (load<f32>(at(x, j)) - mean) * rate, g = load<f32>(at(dy, j)) * load<f32>(at(gain, j));
       store<f32>(at(dx, j), (g - meanG - u * meanGU) * rate);
     }
@@ -222,7 +246,7 @@ function sum(x: usize, count: i32): f32 {
 }
 
 /** Σ (x − mean)² */
-function squares(x: usize, mean: f32, count: i32): f32 {
+export function squares(x: usize, mean: f32, count: i32): f32 {
   let four = f32x4.splat(0), i = 0;
   for (; i + 4 <= count; i += 4) {
     const away = f32x4.sub(v128.load(at(x, i)), f32x4.splat(mean));

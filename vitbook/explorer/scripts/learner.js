@@ -46,7 +46,8 @@ const answers = {
       let total = 0;
       for (let i = 0; i < perEpoch; i++) {
         const chosen = order.slice(i * size, (i + 1) * size);
-        const images = chosen.flatMap((n) => [...moved(picture(train, n), random, affine)]);
+        const images = new Float32Array((chosen.length * train.images.length) / train.labels.length);
+        chosen.forEach((n, b) => images.set(moved(picture(train, n), random, affine), (b * images.length) / chosen.length));
         const rate = peak * warmupCosine((epoch - 1) * perEpoch + i, steps, Math.floor(steps / 10));
         total += chosen.length * learn(images, chosen.map((n) => train.labels[n]), smoothing, rate);
         if (i % 4 === 3) {
@@ -206,15 +207,16 @@ function moved(image, random, strength) {
   const within = (limit) => (2 * random() - 1) * limit * strength;
   const [angle, zoom, right, down] = [within(Math.PI / 18), 1 + within(0.1), within(0.08) * width, within(0.08) * height];
   const [cos, sin] = [zoom * Math.cos(angle), zoom * Math.sin(angle)];
-  const at = (row, column) =>
-    image[Math.min(Math.max(row, 0), height - 1) * width + Math.min(Math.max(column, 0), width - 1)];
+  const inside = (place, size) => Math.min(Math.max(place, 0), size - 1);
   return image.map((_, i) => {
     const [x, y] = [(i % width) - (width - 1) / 2, Math.floor(i / width) - (height - 1) / 2];
     const column = cos * x - sin * y + right + (width - 1) / 2;
     const row = sin * x + cos * y + down + (height - 1) / 2;
     const [c, r] = [Math.floor(column), Math.floor(row)];
     const [u, v] = [column - c, row - r];
-    const [above, below] = [r, r + 1].map((line) => (1 - u) * at(line, c) + u * at(line, c + 1));
-    return (1 - v) * above + v * below;
+    const [above, below] = [inside(r, height) * width, inside(r + 1, height) * width];
+    const [before, after] = [inside(c, width), inside(c + 1, width)];
+    const along = (line) => (1 - u) * image[line + before] + u * image[line + after];
+    return (1 - v) * along(above) + v * along(below);
   });
 }

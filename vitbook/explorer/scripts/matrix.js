@@ -5,7 +5,7 @@
 
 /**
  * The functions of kernels.ts and kernels.js.
- * @typedef {Record<string, (...numbers: number[]) => void>} Kernels
+ * @typedef {Record<string, (...numbers: number[]) => any>} Kernels
  */
 
 /** Memory for matrices, handed out from one end, and taken back from there to a mark. */
