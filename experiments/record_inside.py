@@ -41,9 +41,7 @@ def answers(model: VisionTransformer, images: Float[Tensor, "B C H W"]) -> dict[
         for later in blocks[i + 1 :]:
             z = later(z)
         ends.append(z)
-    return {
-        name: logit_lens(model, some).argmax(dim=2) for name, some in (("lens", states), ("even", torch.stack(ends)))
-    }
+    return {name: logit_lens(model, x).argmax(dim=2) for name, x in (("lens", states), ("even", torch.stack(ends)))}
 
 
 def record(model: VisionTransformer, split: Split, moments: tuple[Tensor, Tensor]) -> dict[str, dict[str, list[float]]]:

@@ -16,20 +16,9 @@ def queries_keys_values(*leading: int):
     return torch.randn(*leading, T, 4), torch.randn(*leading, S, 4), torch.randn(*leading, S, 6)
 
 
-def fused(q, k, v, mask=None):
-    return fused_attention(q, k, v, mask), None
-
-
 @both_precisions
-@pytest.mark.parametrize("implementation", [attention, fused])
-def test_attention_equals_torch(implementation):
-    check.attention_equals_torch(implementation)
-
-
-@both_precisions
-@pytest.mark.parametrize("test", [check.rows_sum_to_one, check.hidden_keys_do_not_leak], ids=lambda test: test.__name__)
-def test_property(test):
-    test(attention)
+def test_fused_attention_equals_torch():
+    check.attention_equals_torch(lambda q, k, v, mask=None: (fused_attention(q, k, v, mask), None))
 
 
 @both_precisions
@@ -37,9 +26,7 @@ def test_property(test):
 def test_leading_dimensions_broadcast_and_the_fused_kernel_agrees(mask_shape):
     q, k, v = torch.randn(B, 1, T, 4), torch.randn(HEADS, S, 4), torch.randn(1, 1, S, 6)
     mask = None if mask_shape is None else torch.rand(mask_shape) < 0.6
-    check.same_map(
-        lambda q, k, v: attention(q, k, v, mask)[0], lambda q, k, v: fused_attention(q, k, v, mask), *(q, k, v)
-    )
+    check.same_map(lambda *qkv: attention(*qkv, mask)[0], lambda *qkv: fused_attention(*qkv, mask), q, k, v)
     apart = attention(q.expand(B, HEADS, T, 4), k.expand(B, HEADS, S, 4), v.expand(B, HEADS, S, 6), mask)
     for got, expected in zip(attention(q, k, v, mask), apart, strict=True):
         close(got.expand_as(expected), expected)

@@ -162,13 +162,6 @@ def test_the_regularizer_is_the_authors():
     assert_close(sigreg(z, 64), ((err @ (weights * phi)) * 20).mean())  # LeJEPA's MINIMAL.md
 
 
-def test_the_regularizer_is_least_for_a_round_cloud():
-    round_cloud = torch.randn(300, 8)
-    flat = round_cloud * torch.tensor([1.0] * 4 + [0.1] * 4)
-    assert sigreg(round_cloud) < 1.5 < sigreg(2 * round_cloud)
-    assert sigreg(flat) > 1.5
-
-
 def test_lejepas_loss_adds_distance_and_spread():
     z = torch.randn(1, 30, 4).expand(3, -1, -1)
     assert_close(lejepa_loss(z, weight=0), torch.tensor(0.0))

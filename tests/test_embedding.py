@@ -15,16 +15,6 @@ def embedding(**settings) -> ImageEmbedding:
     return ImageEmbedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D, **settings)
 
 
-@both_precisions
-@pytest.mark.parametrize(
-    ("test", "implementation"),
-    [(check.embedding_equals_equation_1, ImageEmbedding), (check.parameters_fit_every_batch, ImageEmbedding)],
-    ids=lambda value: value.__name__,
-)
-def test_property(test, implementation):
-    test(implementation)
-
-
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("class_token", [True, False])
 def test_any_positions_go_with_and_without_a_class_token(positions, class_token):

@@ -1,11 +1,9 @@
-"""The engine trains as the bare loop does, goes on after a kill as if nothing had been, and shares its work."""
+"""The engine trains as the bare loop does, and goes on after a kill as if nothing had been."""
 
 import json
 import math
-import multiprocessing
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -29,11 +27,6 @@ from vitbook.data import Split, digits, normalize
 from vitbook.engine import ORDER, TrainConfig, Training, average, batches, fit
 from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
 from vitbook.vit import VisionTransformer, create_vit
-
-# Processes that have imported everything before they start
-context = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-if os.name == "posix":
-    context.set_forkserver_preload(["vitbook.engine", "vitbook.vit"])
 
 PLAIN = TrainConfig(epochs=2, batch_size=16, label_smoothing=0.0, affine=0.0)
 # every source of random numbers at once
@@ -104,10 +97,9 @@ def test_it_takes_the_same_steps_as_the_bare_loop():
     optimizer = torch.optim.AdamW(parameter_groups(bare, 0.1), lr=3e-3, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, 6, 0))
     for epoch in (1, 2):
-        order = torch.randperm(50, generator=torch.Generator().manual_seed(engine._one_seed(3, ORDER, epoch)))[
-            :48
-        ].split(16)
-        shown = [(normalize(data.train.images[i], data.mean, data.std), data.train.labels[i]) for i in order]
+        order = torch.randperm(50, generator=torch.Generator().manual_seed(engine._one_seed(3, ORDER, epoch)))
+        parts = order[:48].split(16)
+        shown = [(normalize(data.train.images[i], data.mean, data.std), data.train.labels[i]) for i in parts]
         train_epoch(bare, shown, optimizer, schedule, label_smoothing=0.1)
     ours = some_model()
     history = fit(ours, data, config, progress=False)
@@ -660,42 +652,3 @@ def test_a_process_without_validation_pictures_leaves_the_judgement_to_the_other
     theirs = torch.tensor([*expected.values(), 1.0], dtype=torch.float64) * 20
     monkeypatch.setattr(idist, "all_reduce", lambda sums: sums + theirs)
     assert training.validate() == pytest.approx(expected)
-
-
-# Several processes
-
-
-def train_together(rank: int, port: int, folder: Path, config: TrainConfig) -> None:
-    torch.set_num_threads(1)
-    os.environ |= dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
-    os.environ |= dict(MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo")
-    with idist.Parallel(backend="gloo"):
-        fit(some_model(), some_data(), config, folder / str(rank), progress=False)
-
-
-def together(folder: Path, config: TrainConfig) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes = [context.Process(target=train_together, args=(rank, port, folder, config)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
-
-
-def test_two_processes_follow_one_and_the_first_alone_writes(tmp_path):
-    """To 1e-4 of weights that have moved by more than 5e-3: their sums are rounded in another order."""
-    config = replace(PLAIN, epochs=4, accumulate=2, ema=0.9)
-    together(tmp_path, config)
-    alone = some_model()
-    history = fit(alone, some_data(), config, progress=False)
-    assert not (tmp_path / "1").exists()
-    theirs = some_model()
-    assert largest_gap(alone, theirs) > 5e-3
-    theirs.load_state_dict(load_checkpoint(tmp_path / "0" / "best.json")[0])
-    assert largest_gap(alone, theirs) < 1e-4
-    _, facts = load_checkpoint(tmp_path / "0" / "last.json")
-    for mine, other in zip(history, facts["history"], strict=True):
-        assert without_times(other) == pytest.approx(without_times(mine), rel=1e-3)

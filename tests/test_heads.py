@@ -190,11 +190,6 @@ def test_average_precision_equals_scikit_learns():
     assert average_precision(scores, right, 2 * found) == pytest.approx(expected / 2)
 
 
-def test_average_precision_by_hand():
-    right = torch.tensor([True, False, True, False])  # precision 1 and 2/3, and a third object is missed
-    assert average_precision(torch.tensor([0.9, 0.8, 0.7, 0.1]), right, 3) == pytest.approx((1 + 2 / 3) / 3)
-
-
 def test_a_hidden_layer_equals_its_formula_and_starts_at_log_k():
     head = check.shake(HiddenLayerHead(D, 7, K).double())
     x = torch.randn(B, D, dtype=torch.float64)

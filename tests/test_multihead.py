@@ -19,16 +19,6 @@ def msa(**settings) -> MultiHeadSelfAttention:
 
 
 @both_precisions
-@pytest.mark.parametrize(
-    "test",
-    [check.multihead_equals_torch, check.tokens_have_no_order, check.examples_do_not_mix, check.eval_is_deterministic],
-    ids=lambda test: test.__name__,
-)
-def test_property(test):
-    test(MultiHeadSelfAttention)
-
-
-@both_precisions
 def test_the_weights_of_each_head_are_torchs():
     ours, theirs = msa(), nn.MultiheadAttention(D, HEADS, batch_first=True)
     with torch.no_grad():

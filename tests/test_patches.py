@@ -1,12 +1,11 @@
 """Patches are cut, laid back and mapped to tokens as the equations say, on pictures that are not square."""
 
-import properties as check
 import pytest
 import torch
 from properties import B, C, D, P, images, same_map
 from torch import nn
 
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, patchify, stem_stride, unpatchify
+from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, patchify, stem_stride
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -14,20 +13,6 @@ both_precisions = pytest.mark.usefixtures("precision")
 def hybrid(**settings) -> HybridEmbedding:
     """A stem of stride 2 with 6 channels, then patches of 2 places: 4 pixels in all."""
     return HybridEmbedding(conv_stem(C, (6,)), 6, 2, D, **{"patch_size": 2} | settings)
-
-
-@both_precisions
-@pytest.mark.parametrize(
-    ("test", "implementation"),
-    [
-        (check.patchify_equals_loops, patchify),
-        (check.unpatchify_undoes_patchify, unpatchify),
-        (check.convolution_equals_linear, PatchEmbedding),
-    ],
-    ids=lambda value: value.__name__,
-)
-def test_property(test, implementation):
-    test(implementation)
 
 
 @both_precisions

@@ -86,9 +86,7 @@ def test_the_patch_grid_runs_along_the_patches_and_frames_the_one_that_is_named(
 
 
 def test_spread_is_the_mean_and_a_bar_from_the_lowest_to_the_highest():
-    ax = plotting.show_spread(
-        {"a": [[1.0, 2.0, 6.0], [4.0]], "b": [[5.0, 7.0], [8.0]]}, x=[1, 10], xlabel="", ylabel=""
-    )
+    ax = plotting.show_spread({"a": [[1, 2.0, 6], [4.0]], "b": [[5.0, 7], [8.0]]}, x=[1, 10], xlabel="", ylabel="")
     drawn(ax)
     (first, _, (first_bars,)), (second, _, (second_bars,)) = ax.containers
     assert (first.get_ydata().tolist(), second.get_ydata().tolist()) == ([3.0, 4.0], [6.0, 8.0])

@@ -1,29 +1,19 @@
-"""The four kinds of positions by their closed forms; resizing by scipy."""
+"""The kinds of positions by their closed forms, and resized."""
 
 import properties as check
 import pytest
 import torch
-from properties import GRID, HEIGHT, WIDTH, B, C, D, N, P, close, images
+from properties import GRID, HEIGHT, WIDTH, C, D, N, P, close
 
 from vitbook.embedding import ImageEmbedding
 from vitbook.patches import PatchEmbedding
-from vitbook.positions import POSITIONS, resize_positions, sincos_positions, sincos_positions_2d
+from vitbook.positions import sincos_positions, sincos_positions_2d
 
 both_precisions = pytest.mark.usefixtures("precision")
 
 
 def embedding(**settings) -> ImageEmbedding:
     return ImageEmbedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D, **settings)
-
-
-@both_precisions
-def test_the_code_is_its_formula():
-    check.sincos_equals_formula(sincos_positions)
-
-
-@both_precisions
-def test_resizing_equals_scipys_zoom():
-    check.resizing_equals_zoom(resize_positions)
 
 
 @both_precisions
@@ -47,17 +37,6 @@ def test_sincos_in_two_dimensions_is_the_row_beside_the_column():
     assert not list(module.parameters())
     module.resize((3, 5))
     close(module()[0, 1:], sincos_positions_2d((3, 5), D))
-
-
-@pytest.mark.parametrize("positions", POSITIONS)
-def test_a_resized_embedding_takes_the_new_pictures_and_refuses_the_old(positions):
-    module = embedding(positions=positions)
-    module.resize((12, 20))
-    assert module(torch.randn(B, C, 12, 20)).shape == (B, 16, D)
-    with pytest.raises(ValueError, match="must be 12×20.*got 8×12"):
-        module(images())
-    parameters = {name: p for name, p in module.named_parameters() if "positions" in name}
-    assert all(p.requires_grad and p.is_leaf for p in parameters.values())
 
 
 @pytest.mark.parametrize("positions", ["learned", "learned_2d"])

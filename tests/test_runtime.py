@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitbook.runtime import about, device, has_bfloat16, seed_everything
+from vitbook.runtime import about, has_bfloat16, seed_everything
 
 
 def draws(seed: int) -> list:
@@ -26,11 +26,6 @@ def test_a_gpu_is_kept_from_trading_precision_for_speed():
     seed_everything(0)
     assert not (cuda.matmul.allow_tf32 or cudnn.allow_tf32 or cudnn.benchmark)
     assert cudnn.deterministic
-
-
-def test_the_device_is_a_gpu_where_there_is_one():
-    assert device().type == ("cuda" if torch.cuda.is_available() else "cpu")
-    torch.zeros(1, device=device())
 
 
 @pytest.mark.parametrize(

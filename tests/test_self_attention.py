@@ -18,11 +18,3 @@ def test_the_head_is_the_equation(bias, mask):
     q, k, v = (x @ linear.weight.T + (linear.bias if bias else 0) for linear in (head.query, head.key, head.value))
     for got, expected in zip(head(x, mask), attention(q, k, v, mask), strict=True):
         close(got, expected)
-
-
-def test_permuted_tokens_give_permuted_outputs_and_weights():
-    head, x, order = check.shake(SelfAttention(D, 4)), torch.randn(B, T, D), torch.tensor([3, 0, 4, 1, 2])
-    output, weights = head(x)
-    permuted_output, permuted_weights = head(x[:, order])
-    close(permuted_output, output[:, order])
-    close(permuted_weights, weights[:, order][:, :, order])

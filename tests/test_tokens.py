@@ -7,7 +7,7 @@ from properties import backbone
 from torch.testing import assert_close
 
 from vitbook import tokens
-from vitbook.tokens import embed_any_size, encode_merging, merging_logits, pack, packed_features, unpack
+from vitbook.tokens import encode_merging, merging_logits, pack, packed_features, unpack
 
 
 def images_of_several_sizes() -> list[torch.Tensor]:
@@ -41,13 +41,6 @@ def test_a_sequence_longer_than_a_row_is_refused():
         pack([torch.zeros(3, 2), torch.zeros(5, 2)], length=4)
 
 
-def test_gradients_reach_what_was_packed():
-    sequences = [torch.randn(length, 4, requires_grad=True) for length in (2, 3)]
-    pack(sequences, length=4)[0].square().sum().backward()
-    for sequence in sequences:
-        assert_close(sequence.grad, 2 * sequence.detach())
-
-
 @torch.no_grad()
 def test_merging_nothing_is_the_model_and_merging_goes_down_to_the_class_token():
     model, images = backbone(), check.images().double()
@@ -79,7 +72,3 @@ def test_merging_refuses_what_it_cannot_do(r, changes):
 def test_windows_have_to_fill_the_grid():
     with pytest.raises(ValueError, match="4×6 is not divisible by patch size 4"):
         tokens.window_attention(None, torch.zeros(1, 24, 12), (4, 6), 4)
-
-
-def test_an_image_of_another_size_has_a_token_for_each_patch():
-    assert embed_any_size(backbone(), torch.zeros(3, 12, 16, dtype=torch.float64)).shape == (1 + 3 * 4, 12)

@@ -1,35 +1,17 @@
 """Training, bare: who decays, how fast when, one epoch as the bare loop, and evaluation that counts right."""
 
 import copy
-import math
 
 import properties as check
 import pytest
 import torch
 import torch.nn.functional as F
-from properties import HIDDEN, D, K, close
+from properties import HIDDEN, D, K
 from torch import nn
 
 from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine
 
 both_precisions = pytest.mark.usefixtures("precision")
-
-
-@both_precisions
-@pytest.mark.parametrize(
-    ("test", "implementation"),
-    [
-        (check.epoch_equals_the_bare_loop, train_epoch),
-        (check.evaluation_counts_each_example_once, evaluate),
-        (check.evaluation_leaves_the_mode, evaluate),
-        (check.only_matrices_decay, parameter_groups),
-        (check.decay_is_decoupled, torch.optim.AdamW),
-        (check.warmup_cosine_equals_formula, warmup_cosine),
-    ],
-    ids=lambda value: value.__name__,
-)
-def test_property(test, implementation):
-    test(implementation)
 
 
 # Parameter groups
@@ -85,9 +67,7 @@ def test_the_optimizer_follows_the_schedule():
     assert rates == [0.5 * warmup_cosine(step, 6, 2) for step in range(6)]
 
 
-@pytest.mark.parametrize(
-    ("total", "warmup", "message"), [(5, 5, "= 4, got 5"), (5, -1, "= 4, got -1"), (0, 0, "got 0")]
-)
+@pytest.mark.parametrize(("total", "warmup", "message"), [(5, 5, "4, got 5"), (5, -1, "4, got -1"), (0, 0, "got 0")])
 def test_the_warmup_must_end_before_the_training(total, warmup, message):
     with pytest.raises(ValueError, match=message):
         warmup_cosine(0, total, warmup)
@@ -96,29 +76,7 @@ def test_the_warmup_must_end_before_the_training(total, warmup, message):
 # One epoch
 
 
-def trained(**settings) -> tuple[float, nn.Module]:
-    """A small model after an epoch, from the same start and on the same batches each time."""
-    torch.manual_seed(0)
-    model, batches = nn.Sequential(nn.Linear(D, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, K)), check.unequal_batches()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    if "schedule" in settings:
-        settings["schedule"] = torch.optim.lr_scheduler.ConstantLR(optimizer, settings["schedule"])
-    return train_epoch(model, batches, optimizer, **settings), model
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [dict(schedule=0.1), dict(clip_norm=0.01), dict(label_smoothing=0.2), dict(augment=lambda x: x.flip(1))],
-    ids=lambda setting: next(iter(setting)),
-)
-def test_each_option_has_an_effect(setting):
-    (plain, before), (loss, after) = trained(), trained(**setting)
-    assert check.differ(before[0].weight, after[0].weight)
-    assert math.isfinite(loss) and loss != plain
-
-
 def test_label_smoothing_is_torchs_and_augmentation_comes_first():
-    torch.manual_seed(0)
     model, (x, labels) = nn.Linear(D, K), check.unequal_batches()[0]
     expected = F.cross_entropy(model(2 * x), labels, label_smoothing=0.3).item()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -126,8 +84,8 @@ def test_label_smoothing_is_torchs_and_augmentation_comes_first():
     assert loss == pytest.approx(expected)
 
 
-def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
-    for clip_norm, expected in ((1e-3, 1e-3), (1e3, None)):
+def test_a_long_gradient_is_shortened_and_a_short_one_is_not_nor_any_by_0():
+    for clip_norm, expected in ((1e-3, 1e-3), (1e3, None), (0.0, None)):
         model = nn.Linear(D, K)
         before = copy.deepcopy(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -139,27 +97,16 @@ def test_a_long_gradient_is_shortened_and_a_short_one_is_not():
         assert torch.cat(steps).norm().item() == pytest.approx(expected or length, rel=1e-3)
 
 
-def test_a_clip_norm_of_0_leaves_gradients_as_they_are():
-    (_, whole), (_, other) = trained(clip_norm=math.inf), trained(clip_norm=0.0)
-    assert torch.equal(whole[0].weight, other[0].weight)
-
-
 def test_a_clip_norm_below_0_is_named():
+    model = nn.Linear(D, K)
     with pytest.raises(ValueError, match="clip_norm must be at least 0, got -1.0"):
-        trained(clip_norm=-1.0)
+        train_epoch(model, [], torch.optim.SGD(model.parameters(), lr=0.1), clip_norm=-1.0)
 
 
 def test_an_epoch_trains_in_training_mode():
     model = check.classifier().eval()
     train_epoch(model, check.unequal_batches(), torch.optim.SGD(model.parameters(), lr=0.1))
     assert model.training
-
-
-def test_epochs_bring_the_loss_down():
-    model, batches = nn.Linear(D, K), check.unequal_batches()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    losses = [train_epoch(model, batches, optimizer) for _ in range(30)]
-    assert losses[-1] < 0.1 * losses[0]
 
 
 # Evaluation
@@ -192,14 +139,6 @@ def test_evaluation_keeps_no_graph_and_changes_nothing():
     assert not evaluation.logits.requires_grad
     assert evaluation.logits.shape == (7, K) and evaluation.labels.shape == (7,)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_evaluation_is_the_same_however_the_examples_are_batched():
-    model, batches = check.classifier(), check.unequal_batches()
-    x, labels = (torch.cat(parts) for parts in zip(*batches, strict=True))
-    one, other = evaluate(model, batches), evaluate(model, [(x[:1], labels[:1]), (x[1:], labels[1:])])
-    close(one.logits, other.logits)
-    assert one.accuracy == other.accuracy
 
 
 def test_evaluation_leaves_a_frozen_part_in_its_own_mode():

@@ -21,23 +21,6 @@ def small_vit(**changes) -> VisionTransformer:
     return check.shake(VisionTransformer(small_config(**changes)))
 
 
-@both_precisions
-@pytest.mark.parametrize(
-    "test",
-    [
-        check.vit_equals_equations_1_to_4,
-        check.mean_pooling_ignores_the_class_token,
-        check.the_order_of_patches_counts,
-        check.blocks_start_different,
-        check.scores_are_no_probabilities,
-        check.first_loss_is_log_k,
-    ],
-    ids=lambda test: test.__name__,
-)
-def test_property(test):
-    test(VisionTransformer)
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "count"),
     [
@@ -121,6 +104,7 @@ def test_a_resized_model_takes_the_new_pictures_and_keeps_the_rest(positions):
     assert model.config.image_size == (12, 20)
     assert model(torch.randn(B, C, 12, 20)).shape == (B, K)
     assert all(torch.equal(model.get_parameter(name), value) for name, value in before.items())
+    assert all(p.requires_grad and p.is_leaf for p in model.parameters())
     with pytest.raises(ValueError, match="must be 12×20.*got 8×12"):
         model(images())
 

@@ -11,7 +11,9 @@ import torch
 
 from vitbook import properties, training, transformer
 from vitbook.embedding import resize_positions
+from vitbook.encoder import Encoder, EncoderBlock
 from vitbook.mistakes import MISTAKES, StepByStep, as_class, broken_vit
+from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding, unpatchify
 from vitbook.vit import VisionTransformer
 
@@ -63,7 +65,11 @@ def warmup_from_zero(step, total_steps, warmup_steps):
     return step / warmup_steps if step < warmup_steps else training.warmup_cosine(step, total_steps, warmup_steps)
 
 
+LAYERS = [MultiHeadSelfAttention, transformer.EncoderLayer, EncoderBlock, Encoder]
+OF_EVERY_LAYER = [check.tokens_have_no_order, check.examples_do_not_mix, check.eval_is_deterministic]
+
 TABLE = [  # the property, what is right, what is wrong
+    *((test, layer, []) for test in OF_EVERY_LAYER for layer in LAYERS),
     (check.multihead_equals_torch, StepByStep, []),  # so that the mistakes built on it are the only ones
     (check.every_dropout_acts, StepByStep, []),
     (

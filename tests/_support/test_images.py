@@ -136,9 +136,7 @@ def test_what_is_no_image_is_named(tmp_path, content, why):
 def test_what_is_no_file_is_named(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe.png")
     for path in (tmp_path, tmp_path / "pipe.png"):
-        with pytest.raises(
-            ValueError, match=f"{path.name} must be an image file, got a folder, pipe, socket or device"
-        ):
+        with pytest.raises(ValueError, match=f"{path.name} must be an image file, got a folder, pipe, socket or dev"):
             read_image(path)
     with pytest.raises(FileNotFoundError, match="nowhere.png"):
         read_image(tmp_path / "nowhere.png")

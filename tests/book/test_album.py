@@ -55,9 +55,7 @@ def test_the_readme_beside_the_images_names_each_with_its_author_and_license():
     page = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     for entry in CREDITS:
         (row,) = (line for line in page.splitlines() if line.startswith(f"| `{entry['file']}`"))
-        assert all(
-            words in row for words in (entry["title"], entry["author"], entry["licence"], entry["original"] or "")
-        )
+        assert all(text in row for text in (entry["title"], entry["author"], entry["licence"], entry["original"] or ""))
 
 
 def test_masks_show_the_subject_and_not_what_is_around_it():

@@ -201,8 +201,6 @@ HUGE = str(10**23)
         ("trian", 2, "unknown command 'trian', did you mean 'train'?"),
         ("train --epoch 3", 2, "Unrecognized options: --epoch, 3 Perhaps you meant: --epochs INT"),
         ("train --epochs 0", 2, "vitbook: epochs must be at least 1, got 0 (see vitbook train --help)"),
-        ("train --randaugment-magnitude 1e300", 2, "randaugment_magnitude must be finite, at least 0 and less than 31"),
-        (f"train --crop {HUGE}", 2, "crop must be at least 0 and less than 2147483648"),
         (f"train --image-size {HUGE}", 2, "vitbook: image_size"),
         ("train --dataset {own} --image-size 8 16", 1, "must be a square for a folder's images, got 8×16"),
         ("train --dataset {own} --folder {own}/run", 1, "folder must be outside the images in {own}, got {own}/run"),
@@ -231,9 +229,7 @@ def test_an_error_is_one_line_with_a_code(
 ):
     monkeypatch.chdir(tmp_path)
     places = dict(own=tmp_path / "own", broken=tmp_path / "broken.json", trained=trained, blind=blind)
-    places |= foreigners | dict(digit=picture(tmp_path), fifo=tmp_path / "fifo")
-    if "{fifo}" in arguments:
-        getattr(os, "mkfifo", lambda _: pytest.skip("pipes with names are of POSIX"))(tmp_path / "fifo")
+    places |= foreigners | dict(digit=picture(tmp_path))
     places["own"].mkdir()
     places["broken"].write_text('{"epochs": 3}')
     assert main(arguments.format(**places).split()) == code
@@ -332,24 +328,35 @@ def test_a_training_goes_on_where_it_was_moved_to(tmp_path, capsys):
 
 
 def test_torchruns_processes_work_together(tmp_path):
-    """Two processes, started as torchrun starts them, on the loopback interface, leave what one leaves."""
+    """Two processes, started as torchrun starts them, on the loopback interface: the first leaves what one leaves.
+
+    Up to sums that are rounded in another order. The keys' biases change no attention weight, so that their gradient
+    is rounding alone, of which AdamW makes whole steps.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = dict(
         WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"
     )
-    command = [sys.executable, "-m", "vitbook", "train", *SMALL, "--folder", str(tmp_path / "two")]
+    command = ["train", *SMALL, "--accumulate", "2", "--ema", "0.9", "--folder"]
     processes = [
-        subprocess.Popen(command, env=os.environ | shared | dict(RANK=str(rank), LOCAL_RANK=str(rank)))
-        for rank in range(2)
+        subprocess.Popen(
+            [sys.executable, "-m", "vitbook", *command, str(tmp_path / rank)],
+            env=os.environ | shared | dict(RANK=rank, LOCAL_RANK=rank),
+        )
+        for rank in "01"
     ]
-    assert [process.wait(60) for process in processes] == [0, 0]
-    assert main(["train", *SMALL, "--folder", str(tmp_path / "one")]) == 0
-    one, two = (load_checkpoint(tmp_path / name / "last.json")[1]["history"] for name in ("one", "two"))
-    for ours, theirs in zip(one, two, strict=True):
-        assert theirs["validation_loss"] == pytest.approx(ours["validation_loss"], rel=1e-3)
-        assert theirs["train_loss"] == pytest.approx(ours["train_loss"], rel=1e-3)
+    assert [process.wait(180) for process in processes] == [0, 0]
+    assert not (tmp_path / "1").exists()
+    assert main([*command, str(tmp_path / "one")]) == 0
+    (one, facts), (two, others) = (load_checkpoint(tmp_path / name / "last.json") for name in ("one", "0"))
+    for ours, theirs in zip(facts["history"], others["history"], strict=True):
+        for key in ("train_loss", "gradient_norm", "validation_loss", "validation_accuracy"):
+            assert theirs[key] == pytest.approx(ours[key], rel=1e-3)
+    for name in one:
+        if not name.endswith("qkv.bias"):
+            torch.testing.assert_close(two[name], one[name], rtol=0, atol=1e-4)
 
 
 # Weights of others

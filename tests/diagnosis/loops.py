@@ -73,12 +73,17 @@ def train(
     prepare: Callable = lambda model: None,
     loss=F.cross_entropy,
     augment: Callable = lambda images: images,
+    objective: Callable | None = None,
     after_backward: Callable = lambda model: None,
     schedule=None,
     zero=True,
 ):
-    """The loop of most tutorials, with places where something can be put in."""
+    """The loop of most tutorials, with places where something can be put in.
+
+    objective: (model, images, labels) → loss, in place of `loss` and `augment`.
+    """
     model = model or ViT()
+    objective = objective or (lambda model, images, labels: loss(model(augment(images)), labels))
     prepare(model)
     optimizer = optimizer(model) if optimizer else adamw(model)
     schedule = schedule and schedule(optimizer)
@@ -87,7 +92,7 @@ def train(
         for images, labels in data or batches(steps=steps):
             if zero:
                 optimizer.zero_grad()
-            loss(model(augment(images)), labels).backward()
+            objective(model, images, labels).backward()
             after_backward(model)
             optimizer.step()
             if schedule:
@@ -249,11 +254,7 @@ def pretrained():
     """A model to fine-tune."""
     torch.manual_seed(1)
     model = ViT(classes=5)
-    optimizer = adamw(model, 3e-3)
-    for images, labels in batches(IMAGES[LABELS < 5], LABELS[LABELS < 5], 40):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    train(model, lambda _: adamw(model, 3e-3), batches(IMAGES[LABELS < 5], LABELS[LABELS < 5], 40))
     model.head = nn.Linear(32, K)
     return model
 
@@ -330,46 +331,29 @@ def home_made_loss(logits, labels):
     return -(F.log_softmax(logits, dim=-1) * F.one_hot(labels, K)).sum(dim=-1).mean()
 
 
-def mixed_up():
-    model = ViT()
-    optimizer = adamw(model)
-    with watch(model, optimizer) as report:
-        for images, labels in batches():
-            share, other = float(torch.rand(())), torch.randperm(len(images))
-            logits = model(share * images + (1 - share) * images[other])
-            loss = share * F.cross_entropy(logits, labels) + (1 - share) * F.cross_entropy(logits, labels[other])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return report
+def mixup(model, images, labels):
+    share, other = float(torch.rand(())), torch.randperm(len(images))
+    logits = model(share * images + (1 - share) * images[other])
+    return share * F.cross_entropy(logits, labels) + (1 - share) * F.cross_entropy(logits, labels[other])
 
 
 def distilled():
-    teacher, model = ViT().eval(), ViT()
-    optimizer = adamw(model)
-    with watch(model, optimizer) as report:
-        for images, labels in batches():
-            with torch.no_grad():
-                target = teacher(images).softmax(dim=-1)
-            logits = model(images)
-            loss = F.cross_entropy(logits, labels) + F.kl_div(logits.log_softmax(dim=-1), target, reduction="batchmean")
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return report
+    teacher = ViT().eval()
+
+    def objective(model, images, labels):
+        with torch.no_grad():
+            target = teacher(images).softmax(dim=-1)
+        logits = model(images)
+        return F.cross_entropy(logits, labels) + F.kl_div(logits.log_softmax(dim=-1), target, reduction="batchmean")
+
+    return train(objective=objective)
 
 
 def resumed():
     model = ViT()
-    optimizer = adamw(model)
-    state = copy.deepcopy(optimizer.state_dict())
-    for images, labels in batches():
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
-    state = optimizer.state_dict()
-    optimizer = adamw(model)
-    optimizer.load_state_dict(state)
+    before, optimizer = adamw(model), adamw(model)
+    train(model, lambda _: before)
+    optimizer.load_state_dict(before.state_dict())
     return train(model, lambda _: optimizer)
 
 
@@ -423,7 +407,7 @@ RIGHT: dict[str, Callable] = {
     "home-made loss": lambda: train(loss=home_made_loss),
     "label smoothing": lambda: train(loss=nn.CrossEntropyLoss(label_smoothing=0.1)),
     "summed loss": lambda: train(loss=lambda x, y: F.cross_entropy(x, y, reduction="sum") / len(y)),
-    "mixup": mixed_up,
+    "mixup": lambda: train(objective=mixup),
     "distillation": distilled,
     "resumed": resumed,
     "clipped at 1": lambda: train(after_backward=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0)),

@@ -204,9 +204,7 @@ class Functional(nn.Module):
         return (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=correction, keepdim=True) + 1e-6).sqrt()
 
     def attend(self, x, i):
-        q, k, v = (
-            torch.einsum("btd,hed->bhte", x, self.w[f"{name}{i}"].view(HEADS, D_H, D)) for name in ("wq", "wk", "wv")
-        )
+        q, k, v = (torch.einsum("btd,hed->bhte", x, self.w[f"w{name}{i}"].view(HEADS, D_H, D)) for name in "qkv")
         scores = torch.einsum("bhte,bhse->bhts", q, k)
         if "no scale" not in self.faults:
             scores = scores / D_H**0.5

@@ -32,7 +32,6 @@ def of_transformers():
     ids=["the same", "fused, apart", "apart, fused", "another library"],
 )
 def test_models_that_do_the_same_pass_whatever_their_parameters_are_called(model, reference):
-    torch.manual_seed(0)
     assert found(model(), reference()).result == "passed"
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitbook.exercises import EXERCISES, check
-from vitbook.exercises.grading import NOT_ATTEMPTED, RIGHT, explanation
+from vitbook.exercises.grading import RIGHT, explanation
 from vitbook.exercises.inputs import random_mask, random_order
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
@@ -81,9 +81,3 @@ def test_global_random_numbers_stay_where_they_were():
 def test_an_unknown_name_is_said_with_those_there_are(name):
     with pytest.raises(ValueError, match=f"unknown exercise {name!r}.* There are attention.weights, "):
         check(name, 1)
-
-
-def test_the_check_prints_the_exercise_and_the_verdict(capsys):
-    check("attention.weights", ...)
-    check("attention.predict", 0.4)
-    assert capsys.readouterr().out == f"attention.weights: {NOT_ATTEMPTED}\nattention.predict: {RIGHT}\n"

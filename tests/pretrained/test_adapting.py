@@ -29,9 +29,7 @@ def test_googles_and_timms_kernel_are_scipys_and_pillows(name, grid):
     if name == "google":
         expected = ndimage.zoom(table, (grid[0] / 3, grid[1] / 3, 1), order=1)
     else:  # in which a smaller image is a mean of the larger
-        planes = [
-            Image.fromarray(plane).resize(grid[::-1], Image.Resampling.BICUBIC) for plane in table.transpose(2, 0, 1)
-        ]
+        planes = [Image.fromarray(one).resize(grid[::-1], Image.Resampling.BICUBIC) for one in table.transpose(2, 0, 1)]
         expected = np.stack(planes, axis=-1)
     assert_close(positions[1:].numpy(), expected.reshape(-1, D), rtol=0, atol=2e-6)
 

@@ -86,9 +86,7 @@ def test_impossible_settings_are_named(settings, message):
 @pytest.mark.door
 @pytest.mark.parametrize("image", [PORTRAIT.float(), PORTRAIT[None], PORTRAIT[:1], PORTRAIT[:, :0], "portrait.jpg"])
 def test_what_is_no_image_is_named(image):
-    with pytest.raises(
-        ValueError, match=r"image must be a PIL image or uint8 \(3, H, W\) with at least one pixel, got"
-    ):
+    with pytest.raises(ValueError, match=r"image must be a PIL image or uint8 \(3, H, W\) with at least one pixel"):
         SMALL(image)
 
 

@@ -116,7 +116,5 @@ lora = Exercise(
     "You divide by √r: that is rsLoRA. Hu et al. divide by r.": (
         lambda x, linear, r, alpha, a, b: _lora(x, linear, r, alpha, a, b, math.sqrt(r))
     ),
-    "You left W out: LoRA is added to it.": (
-        lambda x, linear, r, alpha, a, b: _lora(x, linear, r, alpha, a, b) - linear(x)
-    ),
+    "You left W out: LoRA is added to it.": lambda x, linear, *lora: _lora(x, linear, *lora) - linear(x),
 }
