@@ -6,25 +6,19 @@ import gpu
 import pytest
 import record_until_flat
 import torch
-from small_sets import SMALL_SETS, unpack
+
+pytest_plugins = ["shared_fixtures"]
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A folder with a few images as CIFAR-10."""
-    unpack(SMALL_SETS["cifar10"], tmp_path / "data" / "cifar-10-batches-bin")
-    return tmp_path
-
-
-def test_every_part_runs_through_once(small, capsys):
+def test_every_part_runs_through_once(cifar10, tmp_path, capsys):
     chosen = ["deletion", "until_flat"]
-    options = ["--tiny", "--folder", str(small / "gpu"), "--data-dir", str(small / "data"), "--parts", *chosen]
+    options = ["--tiny", "--folder", str(tmp_path / "gpu"), "--data-dir", str(cifar10), "--parts", *chosen]
     assert gpu.main(options) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert gpu.main(options) == 0 and capsys.readouterr().out == "", "what passed is not run again"
-    results = json.loads((small / "gpu" / "results.json").read_text())
+    results = json.loads((tmp_path / "gpu" / "results.json").read_text())
     assert list(results["parts"]) == chosen and results["tiny"]
-    records = json.loads((small / "gpu" / "until_flat.json").read_text())
+    records = json.loads((tmp_path / "gpu" / "until_flat.json").read_text())
     assert [record["model"] for record in records] == ["ViT", "CNN"]
     for record in records:
         assert [point["steps"] for point in record["curve"]] == [2, 4]
@@ -32,10 +26,10 @@ def test_every_part_runs_through_once(small, capsys):
 
 
 @pytest.mark.slow
-def test_all_parts_run_through(small):
-    assert gpu.main(["--tiny", "--folder", str(small / "gpu"), "--data-dir", str(small / "data")]) == 0
-    results = json.loads((small / "gpu" / "results.json").read_text())
-    assert list(results["parts"]) == list(gpu.parts(small, None, tiny=False))
+def test_all_parts_run_through(cifar10, tmp_path):
+    assert gpu.main(["--tiny", "--folder", str(tmp_path / "gpu"), "--data-dir", str(cifar10)]) == 0
+    results = json.loads((tmp_path / "gpu" / "results.json").read_text())
+    assert list(results["parts"]) == list(gpu.parts(tmp_path, None, tiny=False))
     assert "± " in results["parts"]["cifar10_gpu"]["printed"][-1]
 
 

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import record_deletion
 import torch
-from small_sets import SMALL_SETS, unpack
 from torch import nn
+
+pytest_plugins = ["shared_fixtures"]
 
 
 class OnePatch(nn.Module):
@@ -39,10 +40,9 @@ def test_an_interval_is_as_wide_as_the_error_of_the_mean():
     assert high - low == pytest.approx(2 * 1.96 * values.std().item() / 20, rel=0.1)
 
 
-def test_every_order_is_recorded(tmp_path, capsys):
-    unpack(SMALL_SETS["cifar10"], tmp_path / "cifar-10-batches-bin")
+def test_every_order_is_recorded(tmp_path, cifar10, capsys):
     file = tmp_path / "deletion.json"
-    record_deletion.main([str(file), "--data-dir", str(tmp_path), "--images", "3", "--points", "2"])
+    record_deletion.main([str(file), "--data-dir", str(cifar10), "--images", "3", "--points", "2"])
     document = json.loads(file.read_text())
     assert len(document["orders"]) == 6
     assert all(f"\n{name}" in said for said in [capsys.readouterr().out] for name in document["orders"])

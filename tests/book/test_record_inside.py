@@ -4,10 +4,11 @@ import json
 
 import record_inside
 import torch
-from small_sets import SMALL_SETS, unpack
 
 from vitbook.data import album
 from vitbook.pretrained import load_pretrained
+
+pytest_plugins = ["shared_fixtures"]
 
 
 @torch.no_grad()
@@ -27,10 +28,9 @@ def test_a_block_with_even_attention_gives_each_token_the_mean_of_the_values():
     assert len({tuple(row.tolist()) for row in named["even"]}) > 1
 
 
-def test_shares_are_recorded_of_every_model(tmp_path):
-    unpack(SMALL_SETS["cifar10"], tmp_path / "cifar-10-batches-bin")
+def test_shares_are_recorded_of_every_model(tmp_path, cifar10):
     file = tmp_path / "inside.json"
-    record_inside.main([str(file), "--data-dir", str(tmp_path), "--images", "3", "--weights", "vitbook:cifar10"])
+    record_inside.main([str(file), "--data-dir", str(cifar10), "--images", "3", "--weights", "vitbook:cifar10"])
     (shares,) = json.loads(file.read_text())["models"].values()
     assert len(shares["lens"]["right"]) == 5 and len(shares["even"]["right"]) == 4
     assert shares["lens"]["as the whole"][-1] == 1

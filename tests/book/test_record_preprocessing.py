@@ -5,9 +5,10 @@ from itertools import combinations
 
 import record_preprocessing
 import torch
-from small_sets import SMALL_SETS, unpack
 
 from vitbook.pretrained import load_pretrained
+
+pytest_plugins = ["shared_fixtures"]
 
 
 def test_the_ways_do_what_their_names_say():
@@ -29,10 +30,9 @@ def test_every_mistake_in_copying_changes_the_logits():
     assert all((one - other).abs().max() > 0.1 for one, other in combinations(logits, 2))
 
 
-def test_what_is_lost_and_won_makes_the_difference(tmp_path):
-    unpack(SMALL_SETS["cifar10"], tmp_path / "cifar-10-batches-bin")
+def test_what_is_lost_and_won_makes_the_difference(tmp_path, cifar10):
     file = tmp_path / "preprocessing.json"
-    record_preprocessing.main([str(file), "--data-dir", str(tmp_path), "--images", "3"])
+    record_preprocessing.main([str(file), "--data-dir", str(cifar10), "--images", "3"])
     document = json.loads(file.read_text(encoding="utf-8"))
     right = document["prepared"]["right"]
     assert document["images"] == 3 and right["lost"] == right["won"] == 0

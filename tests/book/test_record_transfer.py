@@ -7,13 +7,12 @@ import record_transfer
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from small_sets import SMALL_SETS, unpack
 
-from vitbook.downloads.datasets import SOURCES
+pytest_plugins = ["shared_fixtures"]
 
 
 @pytest.fixture
-def places(tmp_path) -> list[str]:
+def places(tmp_path, cifar10) -> list[str]:
     """Six photographs of each class to learn from and one to test on, and the arguments that name them."""
     tiny = tmp_path / "tiny"
     (tiny / "val" / "images").mkdir(parents=True)
@@ -25,21 +24,8 @@ def places(tmp_path) -> list[str]:
         Image.new("RGB", (64, 64), (20 * k, 100, 99)).save(tiny / "val" / "images" / f"{k}.JPEG")
         rows.append(f"{k}.JPEG\t{wnid}\t0\t0\t63\t63\n")
     (tiny / "val" / "val_annotations.txt").write_text("".join(rows))
-    unpack(SMALL_SETS["cifar10"], tmp_path / "cifar" / SOURCES["cifar10"].folder)
-    arguments = [str(tmp_path / "transfer.json"), "--features", str(tmp_path / "features"), "--tiny", str(tiny)]
-    return [
-        *arguments,
-        "--cifar",
-        str(tmp_path / "cifar"),
-        "--seeds",
-        "2",
-        "--tuned-seeds",
-        "2",
-        "--most",
-        "5",
-        "--old",
-        "4",
-    ]
+    folders = ["--features", str(tmp_path / "features"), "--tiny", str(tiny), "--cifar", str(cifar10)]
+    return [str(tmp_path / "transfer.json"), *folders, *"--seeds 2 --tuned-seeds 2 --most 5 --old 4".split()]
 
 
 def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):

@@ -1,17 +1,15 @@
 """The models of other libraries, with random weights, pass clean. `make peers` runs these."""
 
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from vitbook.diagnosis import examine
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from vision import import_torchvision  # noqa: E402
-
-pytestmark = [pytest.mark.peers, pytest.mark.door]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))  # for the fixture `torchvision`
+pytest_plugins = ["shared_fixtures"]
+pytestmark = [pytest.mark.peers, pytest.mark.door, pytest.mark.usefixtures("torchvision")]
 
 SIDE, K = 32, 10
 SMALL = dict(img_size=SIDE, patch_size=8, embed_dim=48, depth=3, num_heads=3, num_classes=K)
@@ -42,14 +40,6 @@ OF_VIT_PYTORCH = {
     "parallel_vit.ViT": {},
     "deepvit.DeepViT": {},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def torchvision():
-    """torchvision, which timm and vit-pytorch import."""
-    if find_spec("torchvision") is None:
-        pytest.skip("torchvision is not installed; make peers installs it")
-    return import_torchvision()
 
 
 def accused(model, side: int = SIDE) -> dict[str, str]:

@@ -49,7 +49,7 @@ def test_stubs_are_written_once_and_all_are_to_do(command, tmp_path):
     assert status == 1 and "attend(scores, v)\nChapter 1. Softmax" in printed
 
 
-@pytest.mark.parametrize("style", ["loops", "einsum", "built_in"])
+@pytest.mark.parametrize("style", ["loops", "built_in"])
 def test_a_finished_model_loads_the_weights_and_names_photographs(command, style):
     shutil.copy(SOLUTIONS / f"{style}.py", "mine.py")
     shutil.copy(reader.KINGFISHER.with_name("horse_nokota.jpg"), "my photograph.jpg")

@@ -7,6 +7,8 @@ from torch.testing import assert_close
 from vitbook.pretrained import Pretrained, load_pretrained, to_source
 
 transformers = pytest.importorskip("transformers")
+pytest_plugins = ["shared_fixtures"]
+pytestmark = pytest.mark.usefixtures("double")
 SIDE, P, D, DEPTH = 28, 7, 36, 2
 SIZES = dict(image_size=SIDE, patch_size=P, hidden_size=D, num_hidden_layers=DEPTH, num_attention_heads=3, mlp_ratio=2)
 HUB = {  # Hugging Face's names in its own files, and those of DINOv2's code
@@ -58,14 +60,6 @@ def in_names_of(state: dict, whose: str) -> dict:
     for old, new in HUB.items():
         state = {name.replace(old, new): tensor for name, tensor in state.items()}
     return state
-
-
-@pytest.fixture(autouse=True)
-def double():
-    """Our model is float64 too."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def same_again(loaded: Pretrained, state: dict, without: tuple[str, ...] = ("mask_token",)) -> None:

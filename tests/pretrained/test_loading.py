@@ -18,15 +18,8 @@ from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.pretrained.published import ASSETS
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
+pytest_plugins = ["shared_fixtures"]
 CONFIG = ViTConfig(SIDE, P, C, K, D, DEPTH, H, HIDDEN)
-
-
-@pytest.fixture
-def double():
-    """New tensors and modules are float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @torch.no_grad()
@@ -128,9 +121,7 @@ def test_positions_that_are_no_square_need_the_image_size(big_vision):
     if big_vision:
         name, state = "pos_embedding", foreign.google(big_vision=True)
         state["params/pos_embedding"] = np.random.rand(1, 2 * 5, D)
-    with pytest.raises(
-        ValueError, match=f"{name}: expected 1 position.s. .* got 11: for another grid name its image_size="
-    ):
+    with pytest.raises(ValueError, match=f"{name}: expected 1 position.s. .* got 11: for another grid name its"):
         load_pretrained(state, num_heads=H)
     model = load_pretrained(state, num_heads=H, image_size=(8, 20)).model
     assert model.embedding.grid == (2, 5)

@@ -2,7 +2,6 @@
 
 import sys
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import foreign
@@ -19,18 +18,10 @@ from vitbook.positions import resize_positions
 from vitbook.pretrained import KERNELS, load_pretrained, to_source, to_timm
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-from vision import import_torchvision  # noqa: E402
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))  # for the fixture `torchvision`
+pytest_plugins = ["shared_fixtures"]
 pytestmark = pytest.mark.peers
 CHINA = Image.fromarray(photograph("china").permute(1, 2, 0).numpy())  # 640 wide, 427 high
-
-
-@pytest.fixture(scope="module")
-def torchvision():
-    if find_spec("torchvision") is None:
-        pytest.skip("torchvision is not installed; make peers installs it")
-    return import_torchvision()
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +46,6 @@ def timms(timm, side: int = SIDE, distilled: bool = False) -> nn.Module:
 @torch.no_grad()
 def same_logits(ours: nn.Module, theirs: nn.Module, side: int = SIDE) -> None:
     assert_close(ours.double()(images(side=side)), theirs(images(side=side)), rtol=0, atol=1e-6)
-
-
-@pytest.fixture
-def double():
-    """New tensors and modules are float64."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.usefixtures("double")

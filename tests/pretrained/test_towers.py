@@ -14,19 +14,13 @@ from vitbook.pretrained import load_pretrained, to_source
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
 transformers = pytest.importorskip("transformers")
+pytest_plugins = ["shared_fixtures"]
+pytestmark = pytest.mark.usefixtures("double")
 SIDE, P, D, H, HIDDEN, DEPTH, E = 28, 7, 36, 3, 52, 2, 10
 SIZES = dict(image_size=SIDE, patch_size=P, hidden_size=D, num_hidden_layers=DEPTH, num_attention_heads=H)
 SIZES |= dict(intermediate_size=HIDDEN)
 TEXT = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9, vocab_size=11)
 TEXT |= dict(max_position_embeddings=5)
-
-
-@pytest.fixture(autouse=True)
-def double():
-    """Our model is float64 too."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def shaken(model: torch.nn.Module) -> torch.nn.Module:

@@ -1,4 +1,6 @@
-"""The reader's model by loops: over queries, heads, patches and tokens."""
+"""The reader's model by loops, over queries, heads, patches and tokens, and from weights where others call layers."""
+
+import math
 
 import torch
 from torch import nn
@@ -48,11 +50,12 @@ class MLP(nn.Module):
     def __init__(self, dim, hidden_dim):
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden_dim)
-        self.gelu = nn.GELU()
         self.fc2 = nn.Linear(hidden_dim, dim)
 
     def forward(self, x):
-        return torch.stack([self.fc2(self.gelu(self.fc1(x[:, t]))) for t in range(x.shape[1])], dim=1)
+        x = torch.stack([self.fc1(x[:, t]) for t in range(x.shape[1])], dim=1)
+        x = x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+        return torch.einsum("btf,df->btd", x, self.fc2.weight) + self.fc2.bias
 
 
 class PatchEmbedding(nn.Module):
@@ -84,12 +87,18 @@ class Embedding(nn.Module):
         return torch.stack(tokens)
 
 
+class Norm(nn.LayerNorm):
+    def forward(self, x):
+        x = x - x.mean(-1, keepdim=True)
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps) * self.weight + self.bias
+
+
 class EncoderBlock(nn.Module):
     def __init__(self, dim, num_heads, mlp_dim):
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
+        self.norm1 = Norm(dim, eps=1e-6)
         self.attn = MultiHeadAttention(dim, num_heads)
-        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.norm2 = Norm(dim, eps=1e-6)
         self.mlp = MLP(dim, mlp_dim)
 
     def forward(self, x):
@@ -101,14 +110,10 @@ class EncoderBlock(nn.Module):
 class Encoder(nn.Module):
     def __init__(self, dim, depth, num_heads, mlp_dim):
         super().__init__()
-        self.blocks = nn.ModuleList()
-        for _ in range(depth):
-            self.blocks.append(EncoderBlock(dim, num_heads, mlp_dim))
+        self.blocks = nn.Sequential(*[EncoderBlock(dim, num_heads, mlp_dim) for _ in range(depth)])
 
     def forward(self, x):
-        for block in self.blocks:
-            x = block(x)
-        return x
+        return self.blocks(x)
 
 
 class ViT(nn.Module):

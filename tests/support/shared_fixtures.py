@@ -1,0 +1,30 @@
+"""What several tests start from. Use: pytest_plugins = ["shared_fixtures"]."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from small_sets import SMALL_SETS, unpack
+
+
+@pytest.fixture
+def double():
+    """New tensors and modules are float64."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def cifar10(tmp_path) -> Path:
+    """A folder with a few images as CIFAR-10."""
+    return unpack(SMALL_SETS["cifar10"], tmp_path / "data" / "cifar-10-batches-bin").parent
+
+
+@pytest.fixture(scope="module")
+def torchvision():
+    """torchvision, which timm and vit-pytorch import."""
+    if find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed; make peers installs it")
+    return pytest.importorskip("vision").import_torchvision()
