@@ -31,6 +31,7 @@ from vitbook.dino import (
     lejepa_loss,
     random_colors,
 )
+from vitbook.pretrained import load_pretrained
 from vitbook.runtime import device, has_bfloat16
 from vitbook.training import parameter_groups, warmup_cosine
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -214,6 +215,9 @@ def main(arguments: list[str] | None = None) -> None:
         "test_images": len(data.test),
         "torch": torch.__version__,
     }
+    if data.name == "cifar10":  # the same shape, trained with labels
+        with autocast():
+            facts["with_labels"] = read_off(load_pretrained("vitbook:cifar10_plain").model, data)
     keep(given.method, training.backbone.state_dict(), data, facts, given.assets)
     print(f"after  {after}")
 
