@@ -309,7 +309,7 @@ def test_a_model_is_tested_on_what_it_was_not_trained_on_or_not_at_all(tmp_path,
     assert main(["evaluate", str(tmp_path / "run")]) == 1
     assert "has other train images than" in capsys.readouterr().err
     assert main(["train", "--folder", str(tmp_path / "run"), *SMALL, *options, "--resume"]) == 1
-    assert "holds another run: pictures.train is" in capsys.readouterr().err
+    assert "holds another run: images.train is" in capsys.readouterr().err
     (pictures / "bee").rename(pictures / "dog")
     assert main(["evaluate", str(tmp_path / "run")]) == 1
     assert "knows classes ('ant', 'bee', 'cow')" in capsys.readouterr().err
