@@ -3,11 +3,10 @@
 What counts as a citation are the names of an entry's authors as one writes them ("Ba, Kiros and Hinton", "Xu et al.",
 "Abnar and Zuidema") before its year ("Xu et al. 2022", "Xu et al., 2022", "Xu et al. (2022)"), or before a link to the
 paper that the year follows ("Xu et al., [ViTPose](…), 2022"). Names and year of which `references.bib` knows nothing
-are a warning. The page of references gets anchors that stay (the keys), and says of each entry where it is cited.
+are a warning. The page of references gets anchors that stay: the keys.
 """
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,9 +15,7 @@ from docutils import nodes
 from prose import link, on_missing, put_links, texts
 from pybtex.database import parse_file
 from pybtex.richtext import Text as LatexText
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
@@ -122,72 +119,28 @@ def following(text: nodes.Text) -> tuple[str, str]:
 
 
 def link_citations(app: Sphinx, doctree: nodes.document) -> None:
-    """Link every citation on a page, and remember what the page cites, by link or by name."""
-    env = app.env
+    """Link every citation on a page."""
     path = Path(app.srcdir) / "references.bib"
-    env.note_dependency(str(path))
-    env.note_dependency(__file__)
-    cited = set()
+    app.env.note_dependency(str(path))
+    app.env.note_dependency(__file__)
     for text in texts(doctree):
         address, behind = following(text)
         mentions = citations(text.astext(), path, behind, address)
-        cited |= {key for _, _, key in mentions}
         for words in unknown(text.astext(), path):
             logger.warning("%r has no entry in references.bib", words, location=text.parent)
         put_links(text, [(start, end, link(KIND, key, text.astext()[start:end])) for start, end, key in mentions])
-    addresses = {reference.get("refuri") for reference in doctree.findall(nodes.reference)}
-    cited |= {entry.key for entry in read_entries(path).values() if entry.url in addresses}
-    cited |= {node["reftarget"] for node in doctree.findall(pending_xref) if node.get("refdomain") == "cite"}
-    cited_on(env)[env.docname] = cited
-
-
-def cited_on(env: BuildEnvironment) -> dict[str, set[str]]:
-    """The keys that each page cites."""
-    if not hasattr(env, "vitbook_cited"):
-        env.vitbook_cited = {}
-    return env.vitbook_cited
-
-
-def forget(app: Sphinx, env: BuildEnvironment, docname: str) -> None:
-    cited_on(env).pop(docname, None)
-
-
-def merge(app: Sphinx, env: BuildEnvironment, docnames: set[str], other: BuildEnvironment) -> None:
-    cited_on(env).update({name: keys for name, keys in cited_on(other).items() if name in docnames})
-
-
-def write_references_again(app: Sphinx, env: BuildEnvironment) -> list[str]:
-    """The references say where each entry is cited, so they change with any page."""
-    return [PAGE] if PAGE in env.found_docs else []
 
 
 def finish_references(app: Sphinx, doctree: nodes.document, docname: str) -> None:
-    """Give each entry on the page of references its key as an anchor, and the places where it is cited."""
+    """Give each entry on the page of references its key as an anchor."""
     if docname != PAGE:
         return
     keys = {citation.citation_id: citation.key for citation in app.env.get_domain("cite").citations}
-    places = defaultdict(list)
-    for name, cited in sorted(
-        cited_on(app.env).items(), key=lambda page: (not page[0].startswith("chapters/"), page[0])
-    ):
-        for key in cited:
-            places[key].append(name)
     for entry in doctree.findall(nodes.citation):
-        key = next(keys[name] for name in entry["ids"] if name in keys)
-        entry["ids"].insert(0, key)
-        paragraph = nodes.paragraph(classes=["cited-in"])
-        for name in places[key]:
-            paragraph += nodes.Text(", " if len(paragraph) else "Cited in ")
-            title = app.env.titles[name].astext().partition(":")[0]
-            paragraph += nodes.reference("", title, internal=True, refuri=app.builder.get_relative_uri(PAGE, name))
-        if len(paragraph):
-            entry += paragraph
+        entry["ids"].insert(0, next(keys[name] for name in entry["ids"] if name in keys))
 
 
 def setup(app: Sphinx) -> None:
     app.connect("doctree-read", link_citations, priority=600)
-    app.connect("env-purge-doc", forget)
-    app.connect("env-merge-info", merge)
-    app.connect("env-updated", write_references_again)
     app.connect("doctree-resolved", finish_references)
     app.connect("missing-reference", on_missing(KIND, PAGE, lambda env, key: (key, "")))
