@@ -59,13 +59,13 @@ function embed({ config, embedding }, images, change, trace) {
   for (let b = 0; b < images.rows; b++) {
     const own = z.part(b * (prefix + N), prefix + N);
     if (prefix) {
-      own.part(0, 1).data.set(embedding.cls_token.data);
+      own.part(0, 1).set(embedding.cls_token);
     }
-    own.part(prefix, N).data.set(inOrder(x.part(b * N, N), change.before).data);
+    own.part(prefix, N).set(inOrder(x.part(b * N, N), change.before));
     if (!change.withoutPositions) {
       add(own, embedding.positions.pos_embed);
     }
-    own.part(prefix, N).data.set(inOrder(own.part(prefix, N), change.after).data);
+    own.part(prefix, N).set(inOrder(own.part(prefix, N), change.after));
   }
   return z;
 }
@@ -88,16 +88,16 @@ function patchEmbed(layer, images, config, trace) {
 function patchify({ x, channels, height, width }, size) {
   const [rows, columns] = [height / size, width / size];
   const patches = x.space.matrix(x.rows * rows * columns, channels * size * size);
-  const [from, to] = [x.data, patches.data];
-  let i = 0;
+  const { numbers } = x.space;
+  let to = patches.first();
   for (let b = 0; b < x.rows; b++) {
     for (let n = 0; n < rows * columns; n++) {
       for (let c = 0; c < channels; c++) {
         for (let p = 0; p < size; p++) {
           const row = Math.floor(n / columns) * size + p;
-          const first = ((b * channels + c) * height + row) * width + (n % columns) * size;
-          to.set(from.subarray(first, first + size), i);
-          i += size;
+          const first = x.first() + ((b * channels + c) * height + row) * width + (n % columns) * size;
+          numbers.copyWithin(to, first, first + size);
+          to += size;
         }
       }
     }
@@ -150,12 +150,16 @@ function underKernel({ x, channels, height, width }, stride, rows, columns) {
 
 /** max(0, γ·(x − μ)/σ + β) of each channel, in place. */
 function batchNormAndRelu({ x, channels, height, width }, { weight, bias, running_mean, running_var }) {
+  const { numbers } = x.space;
+  const of = (vector, c) => numbers[vector.first() + c];
   for (let b = 0; b < x.rows; b++) {
     for (let c = 0; c < channels; c++) {
-      const scale = weight.data[c] / Math.sqrt(running_var.data[c] + BATCH_NORM_EPS);
-      const shift = bias.data[c] - running_mean.data[c] * scale;
-      const map = x.part(b, 1, c * height * width, height * width).data;
-      map.forEach((value, i) => (map[i] = Math.max(0, value * scale + shift)));
+      const scale = of(weight, c) / Math.sqrt(of(running_var, c) + BATCH_NORM_EPS);
+      const shift = of(bias, c) - of(running_mean, c) * scale;
+      const first = x.first(b) + c * height * width;
+      for (let i = first; i < first + height * width; i++) {
+        numbers[i] = Math.max(0, numbers[i] * scale + shift);
+      }
     }
   }
 }
@@ -211,7 +215,7 @@ function features({ config }, z, B) {
   const prefix = config.class_token ? 1 : 0;
   for (let b = 0; b < B; b++) {
     if (config.pool === "class") {
-      out.part(b, 1).data.set(z.part(b * T, 1).data);
+      out.part(b, 1).set(z.part(b * T, 1));
     } else {
       const ones = z.space.matrix(1, T - prefix);
       ones.fill(1 / (T - prefix));
@@ -228,10 +232,8 @@ function features({ config }, z, B) {
 function linear(x, { weight, bias }) {
   const y = bias ? x.space.room(x.rows, weight.rows) : x.space.matrix(x.rows, weight.rows);
   if (bias) {
-    const all = y.data;
-    all.set(bias.data);
-    for (let filled = weight.rows; filled < all.length; filled *= 2) {
-      all.copyWithin(filled, 0, filled); // the same in each row
+    for (let i = 0; i < y.rows; i++) {
+      x.space.numbers.copyWithin(y.first(i), bias.first(), bias.first() + weight.rows); // the same in each row
     }
   }
   return timesTransposed(x, weight, y);
@@ -274,7 +276,7 @@ function inOrder(x, order) {
     return x;
   }
   const y = x.space.matrix(x.rows, x.columns);
-  order.forEach((from, to) => y.part(to, 1).data.set(x.part(from, 1).data));
+  order.forEach((from, to) => y.part(to, 1).set(x.part(from, 1)));
   return y;
 }
 

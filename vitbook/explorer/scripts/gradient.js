@@ -59,13 +59,13 @@ function featuresBack({ config }, dFeatures) {
   const prefix = class_token ? 1 : 0;
   const dz = dFeatures.space.matrix(dFeatures.rows * T, dFeatures.columns);
   for (let b = 0; b < dFeatures.rows; b++) {
-    const own = dFeatures.part(b, 1).data;
+    const own = dFeatures.part(b, 1);
     if (pool === "class") {
-      dz.part(b * T, 1).data.set(own);
+      dz.part(b * T, 1).set(own);
     } else {
-      const share = own.map((value) => value / (T - prefix));
+      const share = own.data.map((value) => value / (T - prefix));
       for (let i = prefix; i < T; i++) {
-        dz.part(b * T + i, 1).data.set(share);
+        dz.space.numbers.set(share, dz.first(b * T + i));
       }
     }
   }
@@ -85,7 +85,7 @@ function embedBack({ config, embedding }, grads, trace, dz, B) {
     if (prefix) {
       add(grads.cls_token, own.part(0, 1));
     }
-    dPatches.part(b * (T - prefix), T - prefix).data.set(own.part(prefix, T - prefix).data);
+    dPatches.part(b * (T - prefix), T - prefix).set(own.part(prefix, T - prefix));
   }
   linearBack(embedding.patch_embed.proj, grads.patch_embed.proj, trace.patches, dPatches);
 }
@@ -125,7 +125,7 @@ function geluBack(x, dy) {
 function crossEntropy(logits, labels, smoothing) {
   const [B, K] = [logits.rows, logits.columns];
   const dLogits = logits.space.matrix(B, K);
-  const [given, out] = [logits.data, dLogits.data];
+  const [given, out] = [logits.data.slice(), dLogits.data];
   let loss = 0;
   for (let b = 0; b < B; b++) {
     const row = given.subarray(b * K, (b + 1) * K);
@@ -190,7 +190,7 @@ class AdamW {
       w.space.kernels.adamw(
         w.at, g.at, m.at, v.at, w.rows * w.columns, shorten, keep, beta1, beta2, step, growth, eps,
       );
-      g.data.fill(0);
+      g.fill(0);
     }
   }
 }

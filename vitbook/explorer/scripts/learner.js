@@ -145,7 +145,7 @@ function accuracy(change) {
     const labels = test.labels.subarray(from, from + BATCH);
     space.forNow(() => {
       const images = test.images.subarray(from * size, (from + labels.length) * size);
-      const logits = forward(model, batch(images, labels.length), standing(change)).data;
+      const logits = forward(model, batch(images, labels.length), standing(change)).data.slice();
       labels.forEach((label, b) => {
         const row = logits.subarray(b * config.num_classes, (b + 1) * config.num_classes);
         right += row.indexOf(Math.max(...row)) === label ? 1 : 0;

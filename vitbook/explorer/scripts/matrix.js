@@ -14,6 +14,8 @@ class Workspace {
   constructor(module) {
     /** The first address that is free. */
     this.top = 1024;
+    /** @type {Float32Array | undefined} */
+    this.view = undefined;
     /** @type {{buffer: ArrayBuffer, grow?: (pages: number) => number}} */
     this.memory = { buffer: new ArrayBuffer(0) };
     this.simd = module !== null && typeof WebAssembly === "object" && WebAssembly.validate(module);
@@ -31,6 +33,14 @@ class Workspace {
     }
   }
 
+  /** All of the memory as numbers. One view serves all matrices, since Firefox grows slow over many views of one memory. */
+  get numbers() {
+    if (this.view?.buffer !== this.memory.buffer) {
+      this.view = new Float32Array(this.memory.buffer);
+    }
+    return this.view;
+  }
+
   /**
    * A matrix of zeros.
    * @param {number} rows
@@ -38,7 +48,7 @@ class Workspace {
    */
   matrix(rows, columns) {
     const made = this.room(rows, columns);
-    made.data.fill(0);
+    made.fill(0);
     return made;
   }
 
@@ -106,22 +116,35 @@ class Matrix {
     return new Matrix(this.space, this.at + 4 * (row * this.stride + column), rows, columns, this.stride);
   }
 
-  /** Its numbers, to read and to write, row by row; for a matrix that is not a part of others' columns. */
+  /** Where row i begins in `space.numbers`. */
+  first(i = 0) {
+    return this.at / 4 + i * this.stride;
+  }
+
+  /** A view of its numbers, row by row; for a matrix that is not a part of others' columns. */
   get data() {
     return new Float32Array(this.space.memory.buffer, this.at, this.rows * this.columns);
   }
 
   fill(value) {
     for (let i = 0; i < this.rows; i++) {
-      this.part(i, 1).data.fill(value);
+      this.space.numbers.fill(value, this.first(i), this.first(i) + this.columns);
+    }
+  }
+
+  /**
+   * Take the numbers of a matrix of the same shape.
+   * @param {Matrix} from
+   */
+  set(from) {
+    for (let i = 0; i < this.rows; i++) {
+      this.space.numbers.copyWithin(this.first(i), from.first(i), from.first(i) + this.columns);
     }
   }
 
   copy() {
-    const copied = this.space.matrix(this.rows, this.columns);
-    for (let i = 0; i < this.rows; i++) {
-      copied.part(i, 1).data.set(this.part(i, 1).data);
-    }
+    const copied = this.space.room(this.rows, this.columns);
+    copied.set(this);
     return copied;
   }
 }
