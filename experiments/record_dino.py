@@ -2,7 +2,7 @@
 
     python experiments/record_dino.py --data-dir FOLDER --method lejepa
 
-By default it trains for 21 minutes of one CPU core and measures for about four more. The record goes to
+By default it trains for 45 minutes of one CPU core and measures for about four more. The record goes to
 vitbook/assets/runs/METHOD.json, the weights in float16, about 1.6 MB, to vitbook/assets/weights/METHOD.json and the
 safetensors beside it: `load_pretrained("vitbook:lejepa")`. DINO's backbone is the teacher's. Started again after an
 interruption, it goes on from the checkpoint in --folder; delete that to start over.
@@ -173,11 +173,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
     parser.add_argument("--epochs", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=1260, help="of training at most; the rate falls accordingly")
-    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--seconds", type=float, default=2700, help="of training at most; the rate falls accordingly")
+    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=1.5e-3)
     parser.add_argument("--momentum", type=float, default=0.99, help="of DINO's teacher, at first")
-    parser.add_argument("--prototypes", type=int, default=512, help="of DINO's head")
+    parser.add_argument("--prototypes", type=int, default=1024, help="of DINO's head")
     parser.add_argument("--weight", type=float, default=0.05, help="LeJEPA's λ")
     parser.add_argument("--large", type=int, default=24, help="side of the large views in pixels")
     parser.add_argument("--small", type=int, default=12, help="side of the small views in pixels")
