@@ -170,6 +170,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--assets", type=Path, default=ASSETS, help="where to keep the record and the weights")
     parser.add_argument("--folder", type=Path, default=Path("runs/agreement"), help="for the checkpoint to go on from")
     parser.add_argument("--about", default="", help="what data, which machine: a sentence")
+    parser.add_argument("--beside", help="weights to measure as well, such as vitbook:cifar10_plain, which had labels")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-dir", type=Path, help="where the data set's files are; without it they are downloaded")
     parser.add_argument("--epochs", type=int, default=100)
@@ -215,9 +216,9 @@ def main(arguments: list[str] | None = None) -> None:
         "test_images": len(data.test),
         "torch": torch.__version__,
     }
-    if data.name == "cifar10":  # the same shape, trained with labels
+    if given.beside:
         with autocast():
-            facts["with_labels"] = read_off(load_pretrained("vitbook:cifar10_plain").model, data)
+            facts["beside"] = {"weights": given.beside} | read_off(load_pretrained(given.beside).model, data)
     keep(given.method, training.backbone.state_dict(), data, facts, given.assets)
     print(f"after  {after}")
 

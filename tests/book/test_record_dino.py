@@ -26,6 +26,8 @@ def test_what_is_recorded_and_the_weights_load(tmp_path, method):
     assert {0 < share < 1 for when in ("before", "after") for share in record[when].values()} == {True}
     loaded = load_pretrained(tmp_path / "weights" / f"{method}.json")
     assert (loaded.model.config.num_classes, loaded.notes) == (0, ())
+    other = run(tmp_path / "other", method, "--beside", str(tmp_path / "weights" / f"{method}.json"))
+    assert other["beside"]["neighbors"] == pytest.approx(record["after"]["neighbors"], abs=0.02)  # in half precision
 
 
 def test_time_ends_it_as_well(tmp_path):

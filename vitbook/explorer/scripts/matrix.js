@@ -33,7 +33,7 @@ class Workspace {
     }
   }
 
-  /** All of the memory as numbers. One view serves all matrices, since Firefox grows slow over many views of one memory. */
+  /** All of the memory as numbers: one view for all matrices, where each could have made thousands. */
   get numbers() {
     if (this.view?.buffer !== this.memory.buffer) {
       this.view = new Float32Array(this.memory.buffer);
