@@ -27,7 +27,7 @@ def test_what_is_recorded_and_the_weights_load(tmp_path, method):
     loaded = load_pretrained(tmp_path / "weights" / f"{method}.json")
     assert (loaded.model.config.num_classes, loaded.notes) == (0, ())
     other = run(tmp_path / "other", method, "--beside", str(tmp_path / "weights" / f"{method}.json"))
-    assert other["beside"]["neighbors"] == pytest.approx(record["after"]["neighbors"], abs=0.02)  # in half precision
+    assert other["beside"]["neighbors"] == pytest.approx(record["after"]["neighbors"], abs=0.05)  # in half precision
 
 
 def test_time_ends_it_as_well(tmp_path):
