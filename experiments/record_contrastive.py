@@ -6,8 +6,9 @@ Of the 64 pairs of a color and a shape, a quarter is kept from training, so that
 shape two colors. Each color is trained with some of its other shapes, equally many for all. A seed draws which pairs
 these are, the weights and the scenes; runs of one seed are asked about the same pairs. Each loss has the rate and the
 bias with the highest sum of both shares after 400 steps on 48 pairs, with another seed (`--tune --seeds 100 --steps 400
---shapes 6`). The file holds one record a run, and is written again after each; a command that is repeated goes on after
-the last one. As it is, it takes about six minutes on one core, and the tuning two more.
+--shapes 6`); the file also holds one of the tried settings after 1,000 steps. It has one record a run, and is written
+again after each; a command that is repeated goes on after the last one. As it is, it takes about six minutes on one
+core, and the tuning two more.
 """
 
 import json
