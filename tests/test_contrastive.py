@@ -9,11 +9,17 @@ from properties import small_config
 from torch.testing import assert_close
 
 from vitbook.contrastive import (
+    COLORS,
+    PATTERNS,
+    PLACES,
+    SHAPES,
     Projector,
     ScaleAndBias,
     TextTower,
     TwoTowers,
     cosines,
+    describe_scenes,
+    draw_scenes,
     mean_direction,
     sigmoid_loss,
     softmax_loss,
@@ -122,3 +128,13 @@ def test_a_projector_is_two_linear_maps_with_a_gelu_between():
     projector, z = Projector(12, 20), torch.randn(2, 5, 12)
     hidden = F.gelu(z @ projector[0].weight.mT + projector[0].bias)
     assert_close(projector(z), hidden @ projector[2].weight.mT + projector[2].bias)
+
+
+def test_a_scene_shows_what_its_caption_says():
+    scenes = torch.cartesian_prod(torch.arange(len(COLORS)), torch.arange(len(SHAPES)), torch.arange(len(PLACES)))
+    images, paints = draw_scenes(scenes), torch.tensor(list(COLORS.values()))
+    painted = (images - paints[scenes[:, 0], :, None, None]).abs().amax(dim=1) < 0.16  # four standard deviations
+    quarters = painted.unflatten(1, (2, 12)).unflatten(3, (2, 12)).sum(dim=(2, 4)).flatten(1)
+    assert (quarters.argmax(dim=1) == scenes[:, 2]).all()
+    assert (quarters.amax(dim=1) > 15).all() and (quarters.sum(dim=1) - quarters.amax(dim=1) < 15).all()
+    assert describe_scenes(torch.tensor([[2, 1, 3]]), PATTERNS[1]) == ["at the bottom right a blue square"]

@@ -154,3 +154,49 @@ class Projector(nn.Sequential):
 
     def __init__(self, dim: int, language_dim: int):
         super().__init__(nn.Linear(dim, language_dim), nn.GELU(), nn.Linear(language_dim, language_dim))
+
+
+# Scenes to learn from in minutes: one colored shape in a quarter of a gray square, and what can be said of it.
+COLORS = {
+    "red": (0.85, 0.15, 0.15),
+    "green": (0.15, 0.65, 0.20),
+    "blue": (0.15, 0.30, 0.90),
+    "yellow": (0.95, 0.85, 0.10),
+    "purple": (0.60, 0.20, 0.70),
+    "orange": (0.95, 0.55, 0.10),
+    "white": (0.95, 0.95, 0.95),
+    "black": (0.05, 0.05, 0.05),
+}
+SHAPES = ("circle", "square", "triangle", "cross", "ring", "bar", "moon", "corner")
+PLACES = ("top left", "top right", "bottom left", "bottom right")
+PATTERNS = ("a {} {} at the {}", "at the {2} a {0} {1}", "{} {} {}")
+
+
+def draw_scenes(scenes: Int64[Tensor, "batch 3"]) -> Float[Tensor, "batch 3 24 24"]:
+    """The numbers of a color, a shape and a place as an image, 0 to 1. Size, shift, gray and noise are random."""
+    color, shape, place = scenes.T
+    count = len(scenes)
+    radius, left, top = (torch.rand(count, 1, 1) for _ in range(3))
+    y, x = torch.meshgrid(torch.arange(24) + 0.5, torch.arange(24) + 0.5, indexing="ij")
+    x = (x - 12 * (place % 2).view(-1, 1, 1) - 5.5 - left) / (4.5 + radius)
+    y = (y - 12 * (place // 2).view(-1, 1, 1) - 5.5 - top) / (4.5 + radius)
+    near, far = torch.minimum(x.abs(), y.abs()), torch.maximum(x.abs(), y.abs())
+    circle, square = x**2 + y**2 < 1, far < 0.85
+    triangle, cross = (y > -1) & (y < 0.8) & (x.abs() < 0.55 * (y + 1)), (near < 0.33) & (far < 1)
+    ring, bar = circle & (x**2 + y**2 > 0.3), (y.abs() < 0.35) & (x.abs() < 1)
+    moon, corner = circle & ((x - 0.6) ** 2 + y**2 > 0.7), square & ((x < -0.3) | (y > 0.3))
+    shapes = torch.stack([circle, square, triangle, cross, ring, bar, moon, corner], dim=1)
+    inside = shapes[torch.arange(count), shape].unsqueeze(1)
+    paint = torch.tensor(list(COLORS.values()))[color].view(count, 3, 1, 1)
+    ground = (0.4 + 0.2 * torch.rand(count, 1, 1, 1)).expand(-1, 3, 24, 24)
+    images = torch.where(inside, paint, ground) + 0.04 * torch.randn(count, 3, 24, 24)
+    return images.clamp(0, 1)
+
+
+def describe_scenes(scenes: Int64[Tensor, "batch 3"], pattern: str | None = None) -> list[str]:
+    """One caption for each scene, in a random one of `PATTERNS` or in the one given."""
+    colors, chosen = list(COLORS), torch.randint(len(PATTERNS), (len(scenes),)).tolist()
+    return [
+        (pattern or PATTERNS[n]).format(colors[color], SHAPES[shape], PLACES[place])
+        for n, (color, shape, place) in zip(chosen, scenes.tolist(), strict=True)
+    ]
