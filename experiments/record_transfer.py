@@ -47,7 +47,7 @@ CLASSES = {
 }  # fmt: skip
 READ = (5, 10, 20, 50, 100, 300, 500)  # labels a class for what only reads features
 STORED = 300  # images a class that labels are drawn from and whose features are kept; more than these are all there are
-EPOCHS = {5: 16, 50: 4, 500: 1}  # for what trains, in batches of 25: 64, 160 and 400 steps
+EPOCHS = {5: 16, 50: 4, 500: 1}  # for what trains, in batches of 50: 32, 80 and 200 steps
 RATES = {  # the first two to try; "head" is a probe that is trained as the others are
     "lora": (3e-3, 1e-2), "layers": (1.5e-3, 5e-3), "all": (3e-4, 1e-3), "scratch": (3e-4, 1e-3), "head": (3e-3, 1e-2),
 }  # fmt: skip
@@ -130,7 +130,7 @@ def tuned(
         prepare(model, "probe" if method == "head" else method)
     decay = {"layer_decay": 0.7} if method == "layers" else {}
     config = TrainConfig(
-        epochs=epochs, batch_size=25, learning_rate=rate, weight_decay=0.05, label_smoothing=0.0,
+        epochs=epochs, batch_size=50, learning_rate=rate, weight_decay=0.05, label_smoothing=0.0,
         affine=0.5, flip=True, bf16=has_bfloat16(torch.device("cpu")), seed=seed, **decay,
     )  # fmt: skip
     started = time.process_time()
@@ -258,7 +258,7 @@ def main(arguments: list[str] | None = None) -> None:
         task = with_labels(count, seed) if count <= given.most else None
         for method in given.methods if task else ():
             recorder.once(
-                lambda m=method, t=task, n=count, s=seed: tuned(weights, m, t, best[m], EPOCHS[n], s, n > 5 and old),
+                lambda m=method, t=task, n=count, s=seed: tuned(weights, m, t, best[m], EPOCHS[n], s, n == 50 and old),
                 method=method, labels=count, seed=seed, rate=best[method],
             )  # fmt: skip
     read_all("trained, at 64 pixels", (50,), lambda: larger(64))
