@@ -4,11 +4,11 @@
 
 The task: twenty classes of Tiny-ImageNet that CIFAR-10 lacks, shrunk from 64 to 32 pixels, the 50 validation images of
 each for testing. Labels for training are drawn by seed from the first 300 of the 500 others; 500 are all of them, and
-there the seeds differ only in the order and in the random start of what trains. Each learning rate was chosen first,
-for its way and its count of labels (450 in place of 500), with labels of a seed that is not used again, on 50 other
-images a class. Training is in bfloat16 where the processor has it, every test in float32. The file holds one record a
-run and is written again after each; a second call goes on where the first was stopped. The features of the 300 and of
-the test images go to another file, as whole numbers of 8 bits: features are kept, photographs are not.
+there the seeds differ only in the order and in the random start of what trains. Learning rates were chosen first, with
+50 labels a class of a seed that is not used again, on 50 other images a class. Training is in bfloat16 where the
+processor has it, every test in float32. The file holds one record a run and is written again after each; a second call
+goes on where the first was stopped. The features of the 300 and of the test images go to another file, as whole numbers
+of 8 bits: features are kept, photographs are not.
 """
 
 import json
@@ -47,7 +47,7 @@ CLASSES = {
 }  # fmt: skip
 READ = (5, 10, 20, 50, 100, 300, 500)  # labels a class for what only reads features
 STORED = 300  # images a class that labels are drawn from and whose features are kept; more than these are all there are
-EPOCHS = {500: 1, 50: 4, 5: 16}  # by labels, for what trains, in batches of 50: 200, 80 and 32 steps
+EPOCHS = {5: 16, 50: 4, 500: 1}  # for what trains, in batches of 50: 32, 80 and 200 steps
 RATES = {  # the first two to try; "head" is a probe that is trained as the others are
     "lora": (3e-3, 1e-2), "layers": (1.5e-3, 5e-3), "all": (3e-4, 1e-3), "scratch": (3e-4, 1e-3), "head": (3e-3, 1e-2),
 }  # fmt: skip
@@ -238,34 +238,28 @@ def main(arguments: list[str] | None = None) -> None:
         index = few(pool, count, seed)
         return replace(data, train=Split(pool.images[index], pool.labels[index]))
 
-    @cache
-    def best_rate(method: str, epochs_of: int) -> float:
-        """The rate for so many labels a class, which has a worse one on either side."""
-        count = min(epochs_of, given.most, 450)
-        index = few(pool, 50, SWEEP_SEED, after=count)
-        task = replace(with_labels(count, SWEEP_SEED), test=Split(pool.images[index], pool.labels[index]))
+    count = min(50, given.most)
+    index = few(pool, 50, SWEEP_SEED, after=count)
+    chosen = replace(with_labels(count, SWEEP_SEED), test=Split(pool.images[index], pool.labels[index]))
+    best = {}
+    for method in given.methods:
         tried, rates = {}, list(RATES[method])
-        while rates:
+        while rates:  # and on, until the best has a worse one on either side
             for rate in rates:
                 run = recorder.once(
-                    lambda rate=rate: tuned(weights, method, task, rate, EPOCHS[epochs_of], SWEEP_SEED),
-                    tried=method, labels=count, rate=rate,
+                    lambda m=method, r=rate: tuned(weights, m, chosen, r, EPOCHS[50], SWEEP_SEED),
+                    tried=method, rate=rate,
                 )  # fmt: skip
                 tried[rate] = run["test_accuracy"]
-            best = max(tried, key=tried.get)
-            beyond = {max(tried): 3 * best, min(tried): best / 3}
-            rates = [float(f"{beyond[best]:.2g}")] if best in beyond and len(tried) < 5 else []
-        return best
-
+            rate = best[method] = max(tried, key=tried.get)
+            beyond = {max(tried): 3 * rate, min(tried): rate / 3}
+            rates = [float(f"{beyond[rate]:.2g}")] if rate in beyond and len(tried) < 5 else []
     for seed, count in product(range(given.seeds), EPOCHS):
         task = with_labels(count, seed) if count <= given.most else None
         for method in given.methods if task else ():
-            rate = best_rate(method, count)
             recorder.once(
-                lambda m=method, t=task, n=count, s=seed, r=rate: tuned(
-                    weights, m, t, r, EPOCHS[n], s, n == 50 and old
-                ),
-                method=method, labels=count, seed=seed, rate=rate,
+                lambda m=method, t=task, n=count, s=seed: tuned(weights, m, t, best[m], EPOCHS[n], s, n == 50 and old),
+                method=method, labels=count, seed=seed, rate=best[method],
             )  # fmt: skip
     read_all("trained, at 64 pixels", (50,), lambda: larger(64))
 
