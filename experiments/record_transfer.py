@@ -48,9 +48,7 @@ CLASSES = {
 READ = (5, 10, 20, 50, 100, 300, 500)  # labels a class for what only reads features
 STORED = 300  # images a class that labels are drawn from and whose features are kept; more than these are all there are
 EPOCHS = {5: 16, 50: 4, 500: 1}  # for what trains, in batches of 50: 32, 80 and 200 steps
-RATES = {  # the first two to try; "head" is a probe that is trained as the others are
-    "lora": (3e-3, 1e-2), "layers": (1.5e-3, 5e-3), "all": (3e-4, 1e-3), "scratch": (3e-4, 1e-3), "head": (3e-3, 1e-2),
-}  # fmt: skip
+RATES = {"lora": (3e-3, 1e-2), "layers": (1.5e-3, 5e-3), "all": (3e-4, 1e-3), "scratch": (3e-4, 1e-3)}  # to try first
 SWEEP_SEED = 99
 
 
@@ -127,7 +125,7 @@ def tuned(
         model = VisionTransformer(replace(given.model.config, num_classes=len(CLASSES)))
     else:
         model = _fresh(given)
-        prepare(model, "probe" if method == "head" else method)
+        prepare(model, method)
     decay = {"layer_decay": 0.7} if method == "layers" else {}
     config = TrainConfig(
         epochs=epochs, batch_size=50, learning_rate=rate, weight_decay=0.05, label_smoothing=0.0,
