@@ -4,11 +4,11 @@
 
 The task: twenty classes of Tiny-ImageNet that CIFAR-10 lacks, shrunk from 64 to 32 pixels, the 50 validation images of
 each for testing. Labels for training are drawn by seed from the first 300 of the 500 others; 500 are all of them, and
-there the seeds differ only in the order and in the random start of what trains. Learning rates were chosen first, with
-50 labels a class of a seed that is not used again, on 50 other images a class. Training is in bfloat16 where the
-processor has it, every test in float32. The file holds one record a run and is written again after each; a second call
-goes on where the first was stopped. The features of the 300 and of the test images go to another file, as whole numbers
-of 8 bits: features are kept, photographs are not.
+there the seeds differ only in the order and in the random start of what trains. Learning rates, and C of the probe on
+each kind of features, were chosen with 50 labels a class of a seed that is not used again, on 50 other images a class.
+Training is in bfloat16 where the processor has it, every test in float32. The file holds one record a run and is
+written again after each; a second call goes on where the first was stopped. The features of the 300 and of the test
+images go to another file, as whole numbers of 8 bits: features are kept, photographs are not.
 """
 
 import json
@@ -48,6 +48,7 @@ CLASSES = {
 READ = (5, 10, 20, 50, 100, 300, 500)  # labels a class for what only reads features
 STORED = 300  # images a class that labels are drawn from and whose features are kept; more than these are all there are
 EPOCHS = {5: 16, 50: 4, 500: 1}  # for what trains, in batches of 50: 32, 80 and 200 steps
+STRENGTHS = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)  # C of a probe
 RATES = {"lora": (3e-3, 1e-2), "layers": (1.5e-3, 5e-3), "all": (3e-4, 1e-3), "scratch": (3e-4, 1e-3)}  # to try first
 SWEEP_SEED = 99
 
@@ -81,14 +82,17 @@ def _by_class(labels: Tensor) -> list[Tensor]:
     return [(labels == k).nonzero()[:, 0] for k in range(len(CLASSES))]
 
 
-def read_off(method: str, known: Tensor, labels: Tensor, asked: Tensor, right: Tensor) -> Evaluation:
-    """What five neighbors, or logistic regression on standardized features, make of images."""
-    if method == "neighbors":
-        votes = neighbor_votes(asked, known, labels, len(CLASSES), k=5)
-        return Evaluation(votes.clamp(min=1e-3).log(), right)
+def vote(known: Tensor, labels: Tensor, asked: Tensor, right: Tensor) -> Evaluation:
+    """What five neighbors make of images."""
+    votes = neighbor_votes(asked, known, labels, len(CLASSES), k=5)
+    return Evaluation(votes.clamp(min=1e-3).log(), right)
+
+
+def probe(known: Tensor, labels: Tensor, asked: Tensor, right: Tensor, strength: float) -> Evaluation:
+    """What logistic regression on standardized features makes of images."""
     mean, std = known.mean(dim=0), known.std(dim=0).clamp(min=1e-6)
-    probe = LogisticRegression(C=0.01, max_iter=300).fit(((known - mean) / std).numpy(), labels.numpy())
-    return Evaluation(torch.from_numpy(probe.decision_function(((asked - mean) / std).numpy())).float(), right)
+    fitted = LogisticRegression(C=strength, max_iter=300).fit(((known - mean) / std).numpy(), labels.numpy())
+    return Evaluation(torch.from_numpy(fitted.decision_function(((asked - mean) / std).numpy())).float(), right)
 
 
 def said(result: Evaluation) -> dict[str, float]:
@@ -177,21 +181,42 @@ def main(arguments: list[str] | None = None) -> None:
     def features(model: nn.Module, splits: tuple[Split, Split] = (pool, test)) -> tuple[Tensor, Tensor]:
         return tuple(collect_features(model, batches(split, *moments, 100))[0] for split in splits)
 
-    def read_all(kind: str, counts: tuple[int, ...], make: Callable[[], tuple[Tensor, Tensor]]) -> None:
-        """Neighbors and probes for each count and seed."""
+    def read_all(
+        kind: str, counts: tuple[int, ...], make: Callable[[], tuple[Tensor, Tensor]], with_probe: bool = True
+    ) -> None:
+        """Neighbors, and mostly probes, for each count and seed."""
         extracted = cache(make)
 
-        def result(method: str, count: int, seed: int) -> dict:
+        def probed(c: float, count: int, seed: int, after: int = 0) -> dict:
+            """With labels of a seed: on the test images, or on some that come after them in the same draw."""
+            (known, asked), right, index = extracted(), test.labels, few(pool, count, seed)
+            if after:
+                others = few(pool, 50, seed, after)
+                asked, right = known[others], pool.labels[others]
+            return said(probe(known[index], pool.labels[index], asked, right, c))
+
+        def voted(count: int, seed: int) -> dict:
             (known, asked), index = extracted(), few(pool, count, seed)
-            return said(read_off(method, known[index], pool.labels[index], asked, test.labels))
+            return said(vote(known[index], pool.labels[index], asked, test.labels))
 
         seen = lambda: {"images": int(torch.cat(extracted()).any(dim=1).sum())}  # noqa: E731
         recorder.once(seen, method="extract", features=kind)
-        names = ("method", "labels", "seed")
-        for key in product(("neighbors", "probe"), (n for n in counts if n <= given.most), range(given.seeds)):
-            if key[1] >= STORED and key[2]:
-                continue  # the same images for every seed
-            recorder.once(lambda key=key: result(*key), features=kind, **dict(zip(names, key, strict=True)))
+        keys = [
+            {"labels": count, "seed": seed}
+            for count, seed in product(counts, range(given.seeds))
+            if count <= given.most and (count < STORED or not seed)  # more are the same images for every seed
+        ]
+        for key in keys:
+            recorder.once(lambda key=key: voted(*key.values()), features=kind, method="neighbors", **key)
+        if with_probe:
+            first = min(50, given.most)
+            tried = {
+                c: recorder.once(lambda c=c: probed(c, first, SWEEP_SEED, first), tried="probe", features=kind, C=c)
+                for c in STRENGTHS
+            }
+            best = max(tried, key=lambda c: tried[c]["test_accuracy"])
+            for key in keys:
+                recorder.once(lambda key=key: probed(best, *key.values()), features=kind, method="probe", **key, C=best)
 
     def trained() -> tuple[Tensor, Tensor]:
         known, asked = features(weights.model)
@@ -223,7 +248,7 @@ def main(arguments: list[str] | None = None) -> None:
     read_all("trained", READ, trained)
     read_all("random weights", (5, 50, 500), random_weights)
     read_all("pixels", (5, 50, 500), pixels)
-    read_all("trained, at 48 pixels", (50,), lambda: larger(48))
+    read_all("trained, at 48 pixels", (50,), lambda: larger(48), with_probe=False)
 
     # What trains
 
@@ -259,7 +284,7 @@ def main(arguments: list[str] | None = None) -> None:
                 lambda m=method, t=task, n=count, s=seed: tuned(weights, m, t, best[m], EPOCHS[n], s, n == 50 and old),
                 method=method, labels=count, seed=seed, rate=best[method],
             )  # fmt: skip
-    read_all("trained, at 64 pixels", (50,), lambda: larger(64))
+    read_all("trained, at 64 pixels", (50,), lambda: larger(64), with_probe=False)
 
 
 if __name__ == "__main__":
