@@ -33,7 +33,7 @@ def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):
     monkeypatch.setattr(record_transfer, "EPOCHS", {5: 1, 50: 1})
     record_transfer.main(places)
     records = json.loads((tmp_path / "transfer.json").read_text())
-    key = ("method", "features", "labels", "seed", "tried", "rate")
+    key = ("method", "features", "labels", "seed", "tried", "rate", "C")
     kept = [tuple(record.get(name) for name in key) for record in records]
     assert len(set(kept)) == len(kept)
     tried = {record["rate"]: record["test_accuracy"] for record in records if record.get("tried") == "lora"}
