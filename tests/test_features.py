@@ -99,7 +99,7 @@ def test_what_would_be_silently_wrong_is_refused(call, message):
 
 def test_stored_features_are_of_every_class_and_tell_them_apart():
     (known, labels), (asked, right), names = stored_features()
-    assert (known.shape, asked.shape, len(names)) == ((5000, 128), (500, 128), 10)
-    assert labels.bincount().tolist() == [500] * 10 and right.bincount().tolist() == [50] * 10
-    votes = neighbor_votes(asked, known, labels, 10, k=5)
+    assert (known.shape, asked.shape, len(names)) == ((6000, 128), (1000, 128), 20)
+    assert labels.bincount().tolist() == [300] * 20 and right.bincount().tolist() == [50] * 20
+    votes = neighbor_votes(asked, known, labels, 20, k=5)
     assert (votes.argmax(dim=1) == right).double().mean() > 0.3

@@ -45,9 +45,9 @@ Asked = tuple[Float[Tensor, "M D"], Int64[Tensor, " M"]]
 
 
 def stored_features() -> tuple[Known, Asked, tuple[str, ...]]:
-    """Features of photographs to learn from, (5000, 128), and to test on, (500, 128), with labels; names of classes.
+    """Features of photographs to learn from, (6000, 128), and to test on, (1000, 128), with labels; names of classes.
 
-    Of `vitbook:cifar10` for ten classes that it was not trained on, 500 and 50 photographs of each. They are from
+    Of `vitbook:cifar10` for twenty classes that it was not trained on, 300 and 50 photographs of each. They are from
     Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `experiments/record_transfer.py` made them; each number was
     rounded to 8 bits.
     """

@@ -70,8 +70,8 @@ class Run:
         return self.folder or Path("runs") / self.model
 
 
-# How each way of tuning trains unless told otherwise, on photographs. The last three rates are half of the best that
-# experiments/record_transfer.py found: batches are smaller here, and folders may have far fewer photographs.
+# How each way of tuning trains unless told otherwise, on photographs. The last three rates are at most half of the best
+# that experiments/record_transfer.py found: batches are smaller here, and folders may have far fewer photographs.
 _PHOTOGRAPHS = dict(epochs=20, batch_size=16, weight_decay=0.05, label_smoothing=0.0, affine=0.5, flip=True)
 FOR_TUNING = {
     "probe": dict(**_PHOTOGRAPHS, learning_rate=1e-2),

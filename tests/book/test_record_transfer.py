@@ -20,12 +20,12 @@ def places(tmp_path, cifar10) -> list[str]:
     for k, wnid in enumerate(record_transfer.CLASSES):
         (tiny / "train" / wnid / "images").mkdir(parents=True)
         for i in range(6):
-            Image.new("RGB", (64, 64), (20 * k, 40 * i, 99)).save(tiny / "train" / wnid / "images" / f"{i}.JPEG")
-        Image.new("RGB", (64, 64), (20 * k, 100, 99)).save(tiny / "val" / "images" / f"{k}.JPEG")
+            Image.new("RGB", (64, 64), (12 * k, 40 * i, 99)).save(tiny / "train" / wnid / "images" / f"{i}.JPEG")
+        Image.new("RGB", (64, 64), (12 * k, 100, 99)).save(tiny / "val" / "images" / f"{k}.JPEG")
         rows.append(f"{k}.JPEG\t{wnid}\t0\t0\t63\t63\n")
     (tiny / "val" / "val_annotations.txt").write_text("".join(rows))
     folders = ["--features", str(tmp_path / "features"), "--tiny", str(tiny), "--cifar", str(cifar10)]
-    return [str(tmp_path / "transfer.json"), *folders, *"--seeds 2 --tuned-seeds 2 --most 5 --old 4".split()]
+    return [str(tmp_path / "transfer.json"), *folders, *"--seeds 2 --most 5 --old 4".split()]
 
 
 def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):
     monkeypatch.setattr(record_transfer, "EPOCHS", {5: 1, 50: 1})
     record_transfer.main(places)
     records = json.loads((tmp_path / "transfer.json").read_text())
-    key = ("method", "features", "labels", "seed", "tried", "rate")
+    key = ("method", "features", "labels", "seed", "tried", "rate", "C")
     kept = [tuple(record.get(name) for name in key) for record in records]
     assert len(set(kept)) == len(kept)
     tried = {record["rate"]: record["test_accuracy"] for record in records if record.get("tried") == "lora"}
@@ -41,9 +41,9 @@ def test_every_way_is_recorded_once(places, tmp_path, monkeypatch):
     assert {record["rate"] for record in tuned} == {max(tried, key=tried.get)} and len(tried) >= 2
     assert [record["seed"] for record in tuned] == [0, 1]
     assert 0 <= next(r["old_accuracy"] for r in records if r.get("method") == "before") <= 1
-    assert {record["trained_numbers"] for record in tuned} == {4 * 8 * (128 + 384) + 1290}
+    assert {record["trained_numbers"] for record in tuned} == {4 * 8 * (128 + 384) + 20 * 129}
     stored = load_file(tmp_path / "features")
-    assert stored["train"].shape == (60, 128) and stored["test"].dtype == torch.int8
+    assert stored["train"].shape == (120, 128) and stored["test"].dtype == torch.int8
     record_transfer.main(places)
     assert json.loads((tmp_path / "transfer.json").read_text()) == records
 
