@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from accessible import repaired
 from docutils import nodes
 from docutils.utils import new_document
 from site_address import pages_url
@@ -87,3 +88,14 @@ def test_a_tag_is_an_anchor_unless_a_heading_has_it(tag: str, anchor: str) -> No
         AnchorEquations(document).apply()
         assert [node["ids"] for node in document.children] == [[], [] if taken else [anchor]]
         assert document.myst_slugs[anchor][2] == ("A heading" if taken else f"Equation {tag}")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"), [("by {0}, and", "{0},"), ("<p>So ({0}–{0}) is", "({0}–{0})"), ("<p>{0}.</p>", "{0}.")]
+)
+def test_what_stands_at_a_formula_stays_on_its_line(text: str, kept: str) -> None:
+    formula = r'<span class="math notranslate nohighlight">\(a &lt; b\)</span>'
+    text, kept = text.format(formula), kept.format(formula)
+    better = repaired(text)
+    assert better == text.replace(kept, f'<span class="unbroken">{kept}</span>')
+    assert repaired(better) == better
