@@ -39,6 +39,9 @@ ARGUMENTS = re.compile(
     r'(?<=<span class="sig-paren">\(</span>)\s*<dl>\s*(.*?)</dl>\s*(?=<span class="sig-paren">\)</span>)', re.S
 )
 
+# Formulas with what stands at them without a space, such as a comma, which browsers would put on the next line.
+FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>[^<]*</span>)+[^\s<>]*')
+
 
 def plain_arguments(match: re.Match) -> str:
     """The same lines without a list's claims; their look is in _static/reference.css."""
@@ -49,6 +52,8 @@ def plain_arguments(match: re.Match) -> str:
 def repaired(html: str) -> str:
     for written, better in REPAIRS.items():
         html = html.replace(written, better)
+    if 'class="unbroken"' not in html:
+        html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
     return ARGUMENTS.sub(plain_arguments, ICONS.sub("", html))
 
 

@@ -21,7 +21,6 @@ from site_address import repository_url
 from site_chapters import Chapter, parts
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.environment import BuildEnvironment
 
 PACKAGE = "vitbook"
 LONGEST_VALUE = 80  # characters of a constant's value that are shown; longer ones are a click away
@@ -75,10 +74,7 @@ def taught(root: Path) -> dict[str, Chapter | None]:
     uses = {chapter: imported(root / f"{chapter.name}.ipynb") for chapter in chapters}
     homes: dict[str, Chapter | None] = {}
     for name in modules(root):
-        if name in NO_LESSONS:
-            homes[name] = None
-            continue
-        users = [chapter for chapter in chapters if name in uses[chapter][0]]
+        users = [chapter for chapter in chapters if name in uses[chapter][0] and name not in NO_LESSONS]
         named = [chapter for chapter in chapters if chapter.name.endswith(f"_{name}")]
         shown = [chapter for chapter in users if name in uses[chapter][1]]
         homes[name] = next(iter([*named, *shown, *users]), None) if 2 * len(users) <= len(chapters) or named else None
@@ -110,13 +106,6 @@ def write_pages(app: Sphinx, config: Config) -> None:
             text += f"\n## `{full}`\n\n```{{eval-rst}}\n.. automodule:: {full}\n```\n"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
-
-
-def forget_changed(app: Sphinx, env: BuildEnvironment, names: list[str]) -> None:
-    """Forget all changed pages before one is read again: a module may have moved from one to another."""
-    for name in names:
-        if name.startswith("api/"):
-            env.clear_doc(name)
 
 
 def fill_index(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -262,7 +251,6 @@ def setup(app: Sphinx) -> None:
     app.setup_extension("sphinx.ext.linkcode")
     app.connect("config-inited", configure, priority=100)
     app.connect("config-inited", write_pages, priority=100)  # before the table of contents is read
-    app.connect("env-before-read-docs", forget_changed)
     app.connect("source-read", fill_index)
     app.connect("autodoc-process-docstring", prepare)
     app.connect("autodoc-process-signature", short_names)

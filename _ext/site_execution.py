@@ -1,4 +1,4 @@
-"""Which chapters the build executes, and what is said at a chapter's foot about the execution that it shows."""
+"""What is said at a chapter's foot about the execution whose outputs it shows: the build itself executes nothing."""
 
 import datetime
 import json
@@ -7,30 +7,11 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
-from sphinx.errors import ExtensionError
 
 
-def stored_outputs(path: Path) -> list[dict]:
-    """All outputs in a notebook's file."""
-    notebook = json.loads(path.read_text(encoding="utf-8"))
-    return [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
-
-
-def use_stored_outputs(app: Sphinx, config: Config) -> None:
-    """Execute only the chapters without any stored output, and stop at a stored error.
-
-    MyST-NB's own "auto" would execute every chapter, since it asks for an output of every single cell.
-    """
-    root = Path(app.srcdir)
-    stored = []
-    for path in sorted(root.glob("chapters/*.ipynb")):
-        outputs = stored_outputs(path)
-        for output in outputs:
-            if output["output_type"] == "error":
-                raise ExtensionError(f"{path.relative_to(root)} holds an error: {output['ename']}: {output['evalue']}")
-        if outputs:
-            stored.append(path.relative_to(root).as_posix())
-    config.nb_execution_excludepatterns = [*config.nb_execution_excludepatterns, *stored]
+def execute_nothing(app: Sphinx, config: Config) -> None:
+    """Show the chapters as they are stored: tools/notebooks.py executes them."""
+    config.nb_execution_mode = "off"
 
 
 def executed_with(record: dict) -> str:
@@ -61,5 +42,5 @@ def add_execution(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    app.connect("config-inited", use_stored_outputs)
+    app.connect("config-inited", execute_nothing, priority=100)  # before MyST-NB reads it
     app.connect("doctree-read", add_execution)

@@ -1,8 +1,7 @@
-"""The one tool for the chapters' notebooks: stamp the generated cells, execute, normalize, check.
+"""The one tool for the chapters' notebooks: stamp the generated cells, execute, normalize.
 
     python tools/notebooks.py execute [chapters/01_attention.ipynb …]   run from top to bottom and store the outputs
     python tools/notebooks.py stamp [paths]                             refresh the generated cells, keep the outputs
-    python tools/notebooks.py check [paths]                             exit 1 if `stamp` would change a file
 
 `execute` and `stamp` also write what the README takes from the chapters: its figure and its map.
 
@@ -24,7 +23,7 @@ import tempfile
 import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -93,11 +92,6 @@ def colab_url(name: str) -> str:
     return f"https://colab.research.google.com/github/{repository}/blob/{BRANCH}/chapters/{name}"
 
 
-def badge_source(name: str) -> str:
-    """The first cell of a chapter: a badge that opens it in Colab."""
-    return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab_url(name)})"
-
-
 def install_source(name: str) -> str:
     """The third cell of every chapter: install the package where it is missing, with what the chapter needs of it."""
     source = f"git+{repository_url()}"
@@ -125,7 +119,8 @@ def stamp(notebook: NotebookNode, name: str) -> None:
     old_code = [cell for cell in notebook.cells if is_generated(cell) and cell.cell_type == "code"]
     if not cells or cells[0].cell_type != "markdown" or not cells[0].source.startswith("# "):
         raise ValueError(f"{name}: the first cell has to be Markdown that begins with '# Title'")
-    badge = nbformat.v4.new_markdown_cell(badge_source(name), metadata={"tags": list(GENERATED)})
+    image = "[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]"
+    badge = nbformat.v4.new_markdown_cell(f"{image}({colab_url(name)})", metadata={"tags": list(GENERATED)})
     # An install cell that has been run keeps its place in the execution counts.
     install = old_code[0] if old_code else nbformat.v4.new_code_cell(metadata={"tags": list(GENERATED)})
     install.source = install_source(name)
@@ -332,36 +327,25 @@ def run_execute(paths: list[Path], jobs: int) -> int:
     return int(failures > 0)
 
 
-def run_stamp(paths: list[Path], check_only: bool) -> int:
-    """Refresh the generated cells, or only tell which files that would change."""
-    stale = 0
+def run_stamp(paths: list[Path]) -> int:
+    """Refresh the generated cells."""
     for path in paths:
         text = stamped_text(path)
-        if text == path.read_text(encoding="utf-8"):
-            continue
-        stale += 1
-        if check_only:
-            print(f"{path}: run  python tools/notebooks.py stamp {path}")
-        else:
+        if text != path.read_text(encoding="utf-8"):
             write(path, text)
             print(f"{path}: stamped")
-    if not check_only:
-        write_readme()
-    elif readme_text() != (ROOT / "README.md").read_text(encoding="utf-8"):
-        print("README.md: run  python tools/notebooks.py stamp")
-        stale += 1
-    return int(check_only and stale > 0)
+    write_readme()
+    return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True, metavar="execute | stamp | check")
+    commands = parser.add_subparsers(required=True, metavar="execute | stamp")
     executing = commands.add_parser("execute", help="run chapters and store their outputs")
     executing.add_argument("--jobs", "-j", type=int, default=min(2, os.cpu_count() or 1), help="chapters at once")
     executing.set_defaults(command=lambda options: run_execute(options.paths, options.jobs))
-    for name, check_only in (("stamp", False), ("check", True)):
-        stamping = commands.add_parser(name, help=f"{name} the generated cells and the metadata")
-        stamping.set_defaults(command=partial(lambda check_only, o: run_stamp(o.paths, check_only), check_only))
+    stamping = commands.add_parser("stamp", help="stamp the generated cells and the metadata")
+    stamping.set_defaults(command=lambda options: run_stamp(options.paths))
     for command in commands.choices.values():
         command.add_argument("paths", nargs="*", type=Path, default=sorted((ROOT / "chapters").glob("*.ipynb")))
     options = parser.parse_args(arguments)

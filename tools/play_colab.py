@@ -86,23 +86,19 @@ def packages(python: Path) -> dict:
     return json.loads(run(python, "-I", "-c", PACKAGES))
 
 
-def torch_pin() -> str:
-    """The torch of requirements.txt, as `torch==2.13.0`."""
-    return re.search(r"^torch==\S+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), flags=re.M)[0]
-
-
 def like_colab(cache: Path) -> Path:
     """The Python of an environment that holds what Colab holds; built where it is missing or of other versions."""
     if sys.version_info[:2] not in ((3, 11), (3, 12)):
         raise ValueError(f"Colab's versions need Python 3.11 or 3.12, got {sys.version.split()[0]}")
+    torch = re.search(r"^torch==\S+", (ROOT / "requirements.txt").read_text(encoding="utf-8"), flags=re.M)[0]
     python, stamp = cache / "env" / BIN / "python", cache / "env" / "built"
-    key = hashlib.sha256(f"{HOLDS.read_text(encoding='utf-8')}{torch_pin()}{sys.version}".encode()).hexdigest()
+    key = hashlib.sha256(f"{HOLDS.read_text(encoding='utf-8')}{torch}{sys.version}".encode()).hexdigest()
     if not stamp.exists() or stamp.read_text() != key:
         shutil.rmtree(cache / "env", ignore_errors=True)
         print("building an environment like Colab's …", flush=True)
         run(sys.executable, "-m", "venv", cache / "env")
         run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--requirement", HOLDS)
-        run(python, "-m", "pip", "install", "--quiet", torch_pin())
+        run(python, "-m", "pip", "install", "--quiet", torch)
         stamp.write_text(key)
     return python
 

@@ -49,7 +49,6 @@ def test_the_kingfisher_is_named_with_the_probability_that_torch_gives(firefox, 
     assert "without WebAssembly" not in firefox.value(f"{ROOT}.querySelector('.speed').textContent")
 
 
-@pytest.mark.xfail(raises=TimeoutError, reason="training stalls after the first epoch, with the processor idle")
 def test_three_epochs_are_learned(firefox, tmp_path):
     start(firefox, live.train(), tmp_path / "train.html")
     progress = f"{ROOT}.querySelector('.progress').textContent"

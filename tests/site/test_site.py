@@ -5,13 +5,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from accessible import repaired
 from docutils import nodes
 from docutils.utils import new_document
 from site_address import pages_url
 from site_callouts import make_callouts
 from site_chapters import NumberFigures, number_title, parts, read_chapter
 from site_equations import AnchorEquations
-from site_execution import use_stored_outputs
 from sphinx.errors import ExtensionError
 
 TOP = (
@@ -30,9 +30,9 @@ def page(*children: nodes.Node, name: str = "chapters/06_patches") -> nodes.docu
     return document
 
 
-def write(root: Path, name: str, top: str = "", outputs: tuple = (), **metadata: object) -> None:
+def write(root: Path, name: str, top: str = "", **metadata: object) -> None:
     cells = [{"cell_type": "markdown", "source": [text]} for text in ("[badge](x)", top)]
-    cells.append({"cell_type": "code", "source": [], "outputs": list(outputs)})
+    cells.append({"cell_type": "code", "source": [], "outputs": []})
     (root / "chapters").mkdir(exist_ok=True)
     (root / f"{name}.ipynb").write_text(json.dumps({"cells": cells, "metadata": metadata}), encoding="utf-8")
 
@@ -90,12 +90,12 @@ def test_a_tag_is_an_anchor_unless_a_heading_has_it(tag: str, anchor: str) -> No
         assert document.myst_slugs[anchor][2] == ("A heading" if taken else f"Equation {tag}")
 
 
-def test_only_chapters_without_outputs_are_executed(tmp_path: Path) -> None:
-    write(tmp_path, "chapters/01_a", outputs=({"output_type": "stream"},))
-    write(tmp_path, "chapters/02_b")
-    config = SimpleNamespace(nb_execution_excludepatterns=["other"])
-    use_stored_outputs(SimpleNamespace(srcdir=tmp_path), config)
-    assert config.nb_execution_excludepatterns == ["other", "chapters/01_a.ipynb"]
-    write(tmp_path, "chapters/02_b", outputs=({"output_type": "error", "ename": "KeyError", "evalue": "'x'"},))
-    with pytest.raises(ExtensionError, match="02_b.ipynb holds an error: KeyError"):
-        use_stored_outputs(SimpleNamespace(srcdir=tmp_path), config)
+@pytest.mark.parametrize(
+    ("text", "kept"), [("by {0}, and", "{0},"), ("<p>So ({0}–{0}) is", "({0}–{0})"), ("<p>{0}.</p>", "{0}.")]
+)
+def test_what_stands_at_a_formula_stays_on_its_line(text: str, kept: str) -> None:
+    formula = r'<span class="math notranslate nohighlight">\(a &lt; b\)</span>'
+    text, kept = text.format(formula), kept.format(formula)
+    better = repaired(text)
+    assert better == text.replace(kept, f'<span class="unbroken">{kept}</span>')
+    assert repaired(better) == better

@@ -43,7 +43,7 @@ from vitbook.vit import CONFIGS, create_vit
 
 COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
 COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
-COMPILE = ("--optimizeLevel", "3", "--noAssert", "--runtime", "stub", "--importMemory", "--enable", "simd")
+COMPILE = "--optimizeLevel 3 --noAssert --runtime stub --memoryBase 16 --importMemory --enable simd".split()
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}

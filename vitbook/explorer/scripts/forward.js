@@ -218,7 +218,7 @@ function features({ config }, z, B) {
       out.part(b, 1).set(z.part(b * T, 1));
     } else {
       const ones = z.space.matrix(1, T - prefix);
-      ones.fill(1 / (T - prefix));
+      ones.data.fill(1 / (T - prefix));
       times(ones, z.part(b * T + prefix, T - prefix), out.part(b, 1));
     }
   }
@@ -232,9 +232,7 @@ function features({ config }, z, B) {
 function linear(x, { weight, bias }) {
   const y = bias ? x.space.room(x.rows, weight.rows) : x.space.matrix(x.rows, weight.rows);
   if (bias) {
-    for (let i = 0; i < y.rows; i++) {
-      x.space.numbers.copyWithin(y.first(i), bias.first(), bias.first() + weight.rows); // the same in each row
-    }
+    x.space.kernels.repeat(y.at, bias.at, y.rows, y.columns);
   }
   return timesTransposed(x, weight, y);
 }

@@ -190,7 +190,7 @@ class AdamW {
       w.space.kernels.adamw(
         w.at, g.at, m.at, v.at, w.rows * w.columns, shorten, keep, beta1, beta2, step, growth, eps,
       );
-      g.fill(0);
+      g.data.fill(0);
     }
   }
 }

@@ -55,6 +55,12 @@ function plainKernels(buffer) {
     }
   }
 
+  function repeat(y, x, rows, columns) {
+    for (let i = 0; i < rows; i++) {
+      all.copyWithin((y >> 2) + i * columns, x >> 2, (x >> 2) + columns);
+    }
+  }
+
   function add(y, x, count) {
     for (let i = 0; i < count; i++) {
       all[(y >> 2) + i] += all[(x >> 2) + i];
@@ -181,6 +187,6 @@ function plainKernels(buffer) {
   }
 
   return {
-    product, transpose, add, sumRows, layerNorm, layerNormBack, gelu, geluBack, softmax, softmaxBack, squares, adamw,
+    product, transpose, repeat, add, sumRows, layerNorm, layerNormBack, gelu, geluBack, softmax, softmaxBack, squares, adamw,
   };
 }

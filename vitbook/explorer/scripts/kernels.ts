@@ -40,18 +40,19 @@ function block4x8(
     s20 = v128.load(c2); s21 = v128.load(c2, 16);
     s30 = v128.load(c3); s31 = v128.load(c3, 16);
   }
-  const a1 = at(0, rowA), a2 = a1 + a1, a3 = a2 + a1, da = at(0, stepA), db = at(0, strideB);
-  for (let l = 0; l < k; l++) {
+  const da = at(0, stepA), db = at(0, strideB), end = b + <usize>k * db;
+  let a1 = at(a, rowA), a2 = at(a1, rowA), a3 = at(a2, rowA);
+  while (b != end) {
     const b0 = v128.load(b), b1 = v128.load(b, 16);
     let x = v128.load32_splat(a);
     s00 = f32x4.add(s00, f32x4.mul(x, b0)); s01 = f32x4.add(s01, f32x4.mul(x, b1));
-    x = v128.load32_splat(a + a1);
+    x = v128.load32_splat(a1);
     s10 = f32x4.add(s10, f32x4.mul(x, b0)); s11 = f32x4.add(s11, f32x4.mul(x, b1));
-    x = v128.load32_splat(a + a2);
+    x = v128.load32_splat(a2);
     s20 = f32x4.add(s20, f32x4.mul(x, b0)); s21 = f32x4.add(s21, f32x4.mul(x, b1));
-    x = v128.load32_splat(a + a3);
+    x = v128.load32_splat(a3);
     s30 = f32x4.add(s30, f32x4.mul(x, b0)); s31 = f32x4.add(s31, f32x4.mul(x, b1));
-    a += da; b += db;
+    a += da; a1 += da; a2 += da; a3 += da; b += db;
   }
   v128.store(c, s00); v128.store(c, s01, 16);
   v128.store(c1, s10); v128.store(c1, s11, 16);
@@ -80,6 +81,11 @@ export function transpose(y: usize, strideY: i32, x: usize, strideX: i32, rows: 
       to = at(to, strideY);
     }
   }
+}
+
+/** Each row of y becomes x. */
+export function repeat(y: usize, x: usize, rows: i32, columns: i32): void {
+  for (let i = 0; i < rows; i++) memory.copy(at(y, i * columns), x, at(0, columns));
 }
 
 /** y += x, entry by entry. */
@@ -192,7 +198,8 @@ export function softmax(x: usize, rows: i32, columns: i32, scale: f32): void {
       store<f32>(at(x, j), e);
       total += e;
     }
-    for (j = 0; j < columns; j++) store<f32>(at(x, j), load<f32>(at(x, j)) / total);
+    total = 1 / total;
+    for (j = 0; j < columns; j++) store<f32>(at(x, j), load<f32>(at(x, j)) * total);
     x = at(x, columns);
   }
 }
@@ -215,13 +222,16 @@ export function adamw(
   w: usize, g: usize, m: usize, v: usize, count: i32,
   shorten: f32, keep: f32, beta1: f32, beta2: f32, rate: f32, growth: f32, eps: f32,
 ): void {
-  for (let i = 0; i < count; i++) {
-    const slope = load<f32>(at(g, i)) * shorten;
-    const mean: f32 = load<f32>(at(m, i)) + (1 - beta1) * (slope - load<f32>(at(m, i)));
-    const square: f32 = beta2 * load<f32>(at(v, i)) + (1 - beta2) * slope * slope;
-    store<f32>(at(m, i), mean);
-    store<f32>(at(v, i), square);
-    store<f32>(at(w, i), keep * load<f32>(at(w, i)) - rate * mean / (sqrt<f32>(square) * growth + eps));
+  const b1 = f32x4.splat(1 - beta1), b2 = f32x4.splat(beta2), c2 = f32x4.splat(1 - beta2);
+  for (let i = 0; i < count; i += 4) {
+    const slope = f32x4.mul(v128.load(at(g, i)), f32x4.splat(shorten)), before = v128.load(at(m, i));
+    const mean = f32x4.add(before, f32x4.mul(b1, f32x4.sub(slope, before)));
+    const square = f32x4.add(f32x4.mul(b2, v128.load(at(v, i))), f32x4.mul(f32x4.mul(c2, slope), slope));
+    const size = f32x4.add(f32x4.mul(f32x4.sqrt(square), f32x4.splat(growth)), f32x4.splat(eps));
+    const step = f32x4.div(f32x4.mul(f32x4.splat(rate), mean), size);
+    v128.store(at(m, i), mean);
+    v128.store(at(v, i), square);
+    v128.store(at(w, i), f32x4.sub(f32x4.mul(f32x4.splat(keep), v128.load(at(w, i))), step));
   }
 }
 
@@ -260,21 +270,29 @@ export function squares(x: usize, mean: f32, count: i32): f32 {
   return total;
 }
 
+// Coefficients lie in memory: to load one costs less than to have it in the code, where there are more than registers.
+const EXP = memory.data<f32>([
+  1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+  -87, 1.44269504, 0.693359375, 2.12194440e-4, 12582912,
+]);
+const NORMAL = memory.data<f32>([0.5307027145, -0.7265760135, 0.7107068705, -0.142248368, 0.127414796, 0.231641888]);
+
 /** eˣ: 2ⁿ times a polynomial on |r| ≤ ½ ln 2, the coefficients of Cephes' expf; below e⁻⁸⁷ it stays e⁻⁸⁷. */
 @inline
 function exp4(x: v128): v128 {
-  x = f32x4.max(x, f32x4.splat(-87));
-  const n = f32x4.nearest(f32x4.mul(x, f32x4.splat(1.44269504)));
-  let r = f32x4.sub(x, f32x4.mul(n, f32x4.splat(0.693359375)));
-  r = f32x4.add(r, f32x4.mul(n, f32x4.splat(2.12194440e-4)));
-  let p = f32x4.splat(1.9875691500e-4);
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(1.3981999507e-3));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(8.3334519073e-3));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(4.1665795894e-2));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(1.6666665459e-1));
-  p = f32x4.add(f32x4.mul(p, r), f32x4.splat(5.0000001201e-1));
+  x = f32x4.max(x, v128.load32_splat(EXP, 24));
+  const far = v128.load32_splat(EXP, 40); // 1.5·2²³, whose last bits count ones: added and subtracted, it rounds
+  const rounded = f32x4.add(f32x4.mul(x, v128.load32_splat(EXP, 28)), far), n = f32x4.sub(rounded, far);
+  let r = f32x4.sub(x, f32x4.mul(n, v128.load32_splat(EXP, 32)));
+  r = f32x4.add(r, f32x4.mul(n, v128.load32_splat(EXP, 36)));
+  let p = v128.load32_splat(EXP);
+  p = f32x4.add(f32x4.mul(p, r), v128.load32_splat(EXP, 4));
+  p = f32x4.add(f32x4.mul(p, r), v128.load32_splat(EXP, 8));
+  p = f32x4.add(f32x4.mul(p, r), v128.load32_splat(EXP, 12));
+  p = f32x4.add(f32x4.mul(p, r), v128.load32_splat(EXP, 16));
+  p = f32x4.add(f32x4.mul(p, r), v128.load32_splat(EXP, 20));
   p = f32x4.add(f32x4.add(f32x4.mul(p, f32x4.mul(r, r)), r), f32x4.splat(1));
-  const power = i32x4.shl(i32x4.add(i32x4.trunc_sat_f32x4_s(n), i32x4.splat(127)), 23);
+  const power = i32x4.shl(i32x4.add(rounded, i32x4.splat(127)), 23); // 2ⁿ, by its exponent's bits
   return f32x4.mul(p, power);
 }
 
@@ -287,12 +305,13 @@ function bell(x: v128): v128 {
 /** Φ(x), given e = e^(−x²/2). Abramowitz and Stegun 1964, 7.1.26: off by at most 1e-7. */
 @inline
 function below(x: v128, e: v128): v128 {
-  const t = f32x4.div(f32x4.splat(1), f32x4.add(f32x4.splat(1), f32x4.mul(f32x4.abs(x), f32x4.splat(0.231641888))));
-  let p = f32x4.splat(0.5307027145);
-  p = f32x4.add(f32x4.mul(p, t), f32x4.splat(-0.7265760135));
-  p = f32x4.add(f32x4.mul(p, t), f32x4.splat(0.7107068705));
-  p = f32x4.add(f32x4.mul(p, t), f32x4.splat(-0.142248368));
-  p = f32x4.add(f32x4.mul(p, t), f32x4.splat(0.127414796));
+  const one = f32x4.splat(1);
+  const t = f32x4.div(one, f32x4.add(one, f32x4.mul(f32x4.abs(x), v128.load32_splat(NORMAL, 20))));
+  let p = v128.load32_splat(NORMAL);
+  p = f32x4.add(f32x4.mul(p, t), v128.load32_splat(NORMAL, 4));
+  p = f32x4.add(f32x4.mul(p, t), v128.load32_splat(NORMAL, 8));
+  p = f32x4.add(f32x4.mul(p, t), v128.load32_splat(NORMAL, 12));
+  p = f32x4.add(f32x4.mul(p, t), v128.load32_splat(NORMAL, 16));
   const tail = f32x4.mul(f32x4.mul(p, t), e); // Φ(−|x|)
-  return v128.bitselect(f32x4.sub(f32x4.splat(1), tail), tail, f32x4.gt(x, f32x4.splat(0)));
+  return v128.bitselect(f32x4.sub(one, tail), tail, f32x4.gt(x, f32x4.splat(0)));
 }

@@ -14,31 +14,25 @@ class Workspace {
   constructor(module) {
     /** The first address that is free. */
     this.top = 1024;
-    /** @type {Float32Array | undefined} */
-    this.view = undefined;
-    /** @type {{buffer: ArrayBuffer, grow?: (pages: number) => number}} */
-    this.memory = { buffer: new ArrayBuffer(0) };
     this.simd = module !== null && typeof WebAssembly === "object" && WebAssembly.validate(module);
     if (this.simd) {
-      const memory = new WebAssembly.Memory({ initial: 256 });
+      this.memory = new WebAssembly.Memory({ initial: 256 });
       const stop = () => {
         throw new Error("the kernels stopped");
       };
-      const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), { env: { memory, abort: stop } });
-      this.memory = memory;
+      const imports = { env: { memory: this.memory, abort: stop } };
+      const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), imports);
       this.kernels = /** @type {Kernels} */ (/** @type {unknown} */ (exports));
-    } else {
-      this.memory = { buffer: new ArrayBuffer(1 << 24) };
-      this.kernels = plainKernels(this.memory.buffer);
     }
+    this.use(this.simd ? this.memory.buffer : new ArrayBuffer(1 << 24));
   }
 
-  /** All of the memory as numbers: one view for all matrices, where each could have made thousands. */
-  get numbers() {
-    if (this.view?.buffer !== this.memory.buffer) {
-      this.view = new Float32Array(this.memory.buffer);
+  /** One view of all of the memory serves every matrix, where each could have made thousands. */
+  use(buffer) {
+    this.numbers = new Float32Array(buffer);
+    if (!this.simd) {
+      this.kernels = plainKernels(buffer);
     }
-    return this.view;
   }
 
   /**
@@ -48,7 +42,7 @@ class Workspace {
    */
   matrix(rows, columns) {
     const made = this.room(rows, columns);
-    made.fill(0);
+    made.data.fill(0);
     return made;
   }
 
@@ -60,9 +54,9 @@ class Workspace {
   room(rows, columns) {
     const at = this.top;
     this.top += Math.ceil((rows * columns) / 4) * 16; // the kernels take four numbers at a time
-    const missing = this.top - this.memory.buffer.byteLength;
+    const missing = this.top - this.numbers.byteLength;
     if (missing > 0) {
-      this.grow(Math.max(missing, this.memory.buffer.byteLength));
+      this.grow(Math.max(missing, this.numbers.byteLength));
     }
     return new Matrix(this, at, rows, columns, columns);
   }
@@ -70,11 +64,11 @@ class Workspace {
   grow(bytes) {
     if (this.simd) {
       this.memory.grow(Math.ceil(bytes / 65536));
+      this.use(this.memory.buffer);
     } else {
-      const larger = new ArrayBuffer(this.memory.buffer.byteLength + bytes);
-      new Uint8Array(larger).set(new Uint8Array(this.memory.buffer));
-      this.memory = { buffer: larger };
-      this.kernels = plainKernels(larger);
+      const before = this.numbers;
+      this.use(new ArrayBuffer(before.byteLength + bytes));
+      this.numbers.set(before);
     }
   }
 
@@ -123,13 +117,7 @@ class Matrix {
 
   /** A view of its numbers, row by row; for a matrix that is not a part of others' columns. */
   get data() {
-    return new Float32Array(this.space.memory.buffer, this.at, this.rows * this.columns);
-  }
-
-  fill(value) {
-    for (let i = 0; i < this.rows; i++) {
-      this.space.numbers.fill(value, this.first(i), this.first(i) + this.columns);
-    }
+    return new Float32Array(this.space.numbers.buffer, this.at, this.rows * this.columns);
   }
 
   /**

@@ -79,6 +79,7 @@ async function train(root, thread, digits) {
         drawAlike(news.alike);
       });
       if (stopped) {
+        find(".progress").textContent += " Now draw one below.";
         showAfter(true);
         drawPad();
       }
