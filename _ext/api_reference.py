@@ -24,7 +24,6 @@ from sphinx.config import Config
 
 PACKAGE = "vitbook"
 LONGEST_VALUE = 80  # characters of a constant's value that are shown; longer ones are a click away
-SERVING = "What serves every chapter"
 INDEX = "<!-- the modules -->"  # where api.md wants its table
 
 
@@ -89,7 +88,7 @@ def pages(root: Path) -> dict[str, tuple[str, list[str]]]:
         if names := [name for chapter in chapters for name in sorted(homes) if homes[name] == chapter]:
             contents[f"part{len(contents) + 1}"] = caption, names
     serving = sorted(name for name in homes if homes[name] is None)
-    contents["serving"] = SERVING, serving
+    contents["serving"] = "What serves every chapter", serving
     return {page: content for page, content in contents.items() if content[1]}
 
 

@@ -241,3 +241,6 @@ def test_sixty_epochs_read_at_least_97_per_cent(browser, page):
     progress = browser.page.locator(".progress", has_text="Epoch 60 of 60")
     progress.wait_for()
     assert numbers(progress.inner_text())[-1] >= 97
+    said = browser.page.locator(".speed").inner_text()
+    print(said)
+    assert numbers(said)[0] < 20, "about 1 s on a core of its own"
