@@ -28,9 +28,10 @@ from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer, ViTConfig
 
 SHARES = (0.01, 0.05, 0.2, 1.0)
-RATES = (1e-3, 2e-3, 4e-3)
+RATES = (1e-3, 2e-3)
 TUNING_SEED = 100
-RECIPE = TrainConfig(affine=0.0, flip=True, bf16=True, ema=0.999)
+MODELS = ("ViT", "CNN")
+RECIPE = TrainConfig(affine=0.0, bf16=True, ema=0.999)
 
 
 def build(name: str, data: Dataset, dim: int) -> nn.Module:
@@ -40,9 +41,6 @@ def build(name: str, data: Dataset, dim: int) -> nn.Module:
         return SmallCNN(channels, len(data.class_names), width=dim // 4).to(memory_format=torch.channels_last)
     shape = dict(dim=dim, depth=4, num_heads=4, mlp_dim=2 * dim, pool="mean", class_token=False)
     return VisionTransformer(ViTConfig(tuple(size), 4, channels, len(data.class_names), **shape))
-
-
-MODELS = ("ViT", "CNN")
 
 
 def shrunk(split: Split, times: int) -> Split:
@@ -61,8 +59,9 @@ def trained(
     name: str, data: Dataset, rate: float, seed: int, epochs: int, patience: int, given: Namespace
 ) -> tuple[nn.Module, list[dict], TrainConfig]:
     """A new model with its best weights, a record for each epoch, and how it was trained. Half an epoch of warm-up."""
-    when = dict(epochs=epochs, patience=patience, warmup=0.5 / epochs, crop=data.train.images.shape[-1] // 8)
-    config = replace(RECIPE, learning_rate=rate, seed=seed, batch_size=given.batch_size, **when)
+    when = dict(epochs=epochs, patience=patience, warmup=0.5 / epochs)
+    augmented = dict(crop=data.train.images.shape[-1] // 8, flip=True) if given.augment else {}
+    config = replace(RECIPE, learning_rate=rate, seed=seed, batch_size=given.batch_size, **when, **augmented)
     torch.manual_seed(seed)
     model = build(name, data, given.dim).to(device())
     return model, fit(model, data, config, progress=False), config
@@ -120,10 +119,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--tune", type=int, default=3, help="epochs of the runs that choose a rate")
-    parser.add_argument("--most", type=int, default=40, help="epochs of the longest run")
-    parser.add_argument("--patience", type=int, default=6, help="epochs without a better validation accuracy")
-    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--tune", type=int, default=2, help="epochs of the runs that choose a rate")
+    parser.add_argument("--most", type=int, default=24, help="epochs of the longest run")
+    parser.add_argument("--patience", type=int, default=4, help="epochs without a better validation accuracy")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--augment", action="store_true", help="with crops and flips")
     parser.add_argument("--validation", type=float, default=0.1, help="share of the training images to choose by")
     given = parser.parse_args(arguments)
     whole = load_dataset(given.dataset, given.data_dir, validation=given.validation)
