@@ -34,7 +34,7 @@ def parts(folder: Path, data_dir: Path | None, tiny: bool) -> dict[str, list[lis
     train = ["train", "--config", "cifar10_gpu", "--folder", str(record), "--seeds", str(seeds), "--resume", *data]
     train += ["--no-progress"]
     deletion, ablation = ["--images", "10000"], ["--epochs", "30", "--share", "1"]
-    flat = "--augment --dim 128 --most 400 --patience 20".split()
+    flat = "--augment --dim 128 --tune 4 --most 400 --patience 20".split()
     benchmark, chapters = ["--only", "time"], sorted(map(str, (ROOT / "chapters").glob("*.ipynb")))
     if tiny:
         train += "--epochs 1 --batch-size 4 --dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --no-compile".split()

@@ -28,10 +28,10 @@ from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer, ViTConfig
 
 SHARES = (0.01, 0.05, 0.2, 1.0)
-RATES = (1e-3, 2e-3)
+RATES = (2e-3, 4e-3)
 TUNING_SEED = 100
 MODELS = ("ViT", "CNN")
-RECIPE = TrainConfig(affine=0.0, bf16=True, ema=0.999)
+RECIPE = TrainConfig(optimizer="muon", affine=0.0, bf16=True, ema=0.999)
 
 
 def build(name: str, data: Dataset, dim: int) -> nn.Module:
@@ -61,7 +61,8 @@ def trained(
     """A new model with its best weights, a record for each epoch, and how it was trained. Half an epoch of warm-up."""
     when = dict(epochs=epochs, patience=patience, warmup=0.5 / epochs)
     augmented = dict(crop=data.train.images.shape[-1] // 8, flip=True) if given.augment else {}
-    config = replace(RECIPE, learning_rate=rate, seed=seed, batch_size=given.batch_size, **when, **augmented)
+    rates = dict(learning_rate=rate, muon_learning_rate=rate)
+    config = replace(RECIPE, seed=seed, batch_size=given.batch_size, **rates, **when, **augmented)
     torch.manual_seed(seed)
     model = build(name, data, given.dim).to(device())
     return model, fit(model, data, config, progress=False), config
@@ -103,7 +104,7 @@ def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: 
         "validation_accuracy": [round(record["validation_accuracy"], 4) for record in history],
         "best_epoch": best(history)["epoch"],
         "train_accuracy": round(best(history)["train_accuracy"], 4),
-        "flat": len(history) < given.most,
+        "flat": len(history) - best(history)["epoch"] >= given.patience,
         "test_accuracy": evaluate(model, batches(data.test, mean, std, 500)).accuracy,
         "seconds": history[-1]["seconds"],
         "torch": torch.__version__,
@@ -119,10 +120,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
     parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
-    parser.add_argument("--tune", type=int, default=2, help="epochs of the runs that choose a rate")
-    parser.add_argument("--most", type=int, default=24, help="epochs of the longest run")
-    parser.add_argument("--patience", type=int, default=4, help="epochs without a better validation accuracy")
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--tune", type=int, default=1, help="epochs of the runs that choose a rate")
+    parser.add_argument("--most", type=int, default=20, help="epochs of the longest run")
+    parser.add_argument("--patience", type=int, default=3, help="epochs without a better validation accuracy")
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--augment", action="store_true", help="with crops and flips")
     parser.add_argument("--validation", type=float, default=0.1, help="share of the training images to choose by")
     given = parser.parse_args(arguments)
@@ -147,11 +148,8 @@ def main(arguments: list[str] | None = None) -> None:
                 found["runs"].append(run(name, whole, share, seed, rate, given))
                 write(given.file, found)
                 one = found["runs"][-1]
-                flat = "" if one["flat"] else ", not flat yet"
-                print(
-                    f"{name} {share:.0%} seed {seed}: {one['test_accuracy']:.1%}, {one['seconds']:.0f} s{flat}",
-                    flush=True,
-                )
+                came_to = f"{one['test_accuracy']:.1%} after {len(one['validation_accuracy'])} epochs"
+                print(f"{name} {share:.0%} seed {seed}: {came_to}{'' if one['flat'] else ', not flat yet'}", flush=True)
 
 
 if __name__ == "__main__":

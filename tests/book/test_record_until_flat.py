@@ -43,7 +43,7 @@ def test_a_run_ends_where_its_curve_is_flat_and_a_repeated_command_goes_on(tmp_p
     runs = {(one["model"], one["share"], one["seed"]): one for one in found["runs"]}
     assert len(found["runs"]) == len(runs) == 8
     first = runs["ViT", 0.05, 0]
-    assert first["flat"] and first["config"]["epochs"] == 24
+    assert first["flat"] and first["config"]["epochs"] == 20
     for one in runs.values():
         curve = one["validation_accuracy"]
         assert one["best_epoch"] == 1 + curve.index(max(curve))
