@@ -7,8 +7,8 @@ share, the rate is the one with the best validation accuracy after `--tune` epoc
 is the smallest or largest tried, half or twice of it is tried as well. Then, seed by seed, a run draws its share, and
 goes on until the running mean of its weights has had no better validation accuracy for `--patience` epochs; where
 `--most` epochs end it before, "flat" is false. The rate falls along a cosine that would reach 0 after `--most` epochs.
-The test images are looked at once, by the best weights. The file is written again after each step, and a command that
-is repeated goes on after the last one.
+The test images are looked at once, by the best weights, with BatchNorm's statistics of their own. The file is written
+again after each step, and a command that is repeated goes on after the last one.
 """
 
 import json
@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from records import arguments_of, write
 from torch import nn
+from torch.optim.swa_utils import update_bn
 
 from vitbook.cnn import SmallCNN
 from vitbook.data import Dataset, Split, load_dataset, split_at_random
@@ -91,6 +92,7 @@ def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: 
     data, count = share_of(whole, share, seed)
     model, history, config = trained(name, data, rate, seed, given.most, given.patience, given)
     mean, std = (moment.to(device()) for moment in data.moments)
+    update_bn(batches(data.train, mean, std, 500), model)  # its statistics were those of the last weights
     return {
         "model": name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
