@@ -7,8 +7,9 @@ share, the rate is the one with the best validation accuracy after `--tune` epoc
 is the smallest or largest tried, half or twice of it is tried as well. Then, seed by seed, a run draws its share, and
 goes on until the running mean of its weights has had no better validation accuracy for `--patience` epochs; where
 `--most` epochs end it before, "flat" is false. The rate falls along a cosine that would reach 0 after `--most` epochs.
-The test images are looked at once, by the best weights, with BatchNorm's statistics of their own. The file is written
-again after each step, and a command that is repeated goes on after the last one.
+The test images are looked at once, by the best weights. BatchNorm takes the statistics of a batch of validation images,
+and of all training images for the test. The file is written again after each step, and a command that is repeated goes
+on after the last one.
 """
 
 import json
@@ -66,6 +67,9 @@ def trained(
     config = replace(RECIPE, seed=seed, batch_size=given.batch_size, **rates, **when, **augmented)
     torch.manual_seed(seed)
     model = build(name, data, given.dim).to(device())
+    for module in model.modules():  # statistics of the weights of each step do not fit the mean of these weights
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean = module.running_var = None
     return model, fit(model, data, config, progress=False), config
 
 
@@ -92,7 +96,9 @@ def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: 
     data, count = share_of(whole, share, seed)
     model, history, config = trained(name, data, rate, seed, given.most, given.patience, given)
     mean, std = (moment.to(device()) for moment in data.moments)
-    update_bn(batches(data.train, mean, std, 500), model)  # its statistics were those of the last weights
+    judged = build(name, data, given.dim).to(device())
+    judged.load_state_dict(model.state_dict(), strict=False)
+    update_bn(batches(data.train, mean, std, 500), judged)
     return {
         "model": name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -107,7 +113,7 @@ def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: 
         "best_epoch": best(history)["epoch"],
         "train_accuracy": round(best(history)["train_accuracy"], 4),
         "flat": len(history) - best(history)["epoch"] >= given.patience,
-        "test_accuracy": evaluate(model, batches(data.test, mean, std, 500)).accuracy,
+        "test_accuracy": evaluate(judged, batches(data.test, mean, std, 500)).accuracy,
         "seconds": history[-1]["seconds"],
         "torch": torch.__version__,
         "config": asdict(config),
