@@ -30,7 +30,7 @@ from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer, ViTConfig
 
 SHARES = (0.01, 0.05, 0.2, 1.0)
-RATES = (2e-3, 4e-3)
+RATES = (8e-3, 1.6e-2)
 TUNING_SEED = 100
 MODELS = ("ViT", "CNN")
 RECIPE = TrainConfig(optimizer="muon", affine=0.0, bf16=True, ema=0.999)
