@@ -33,14 +33,15 @@ def parts(folder: Path, data_dir: Path | None, tiny: bool) -> dict[str, list[lis
     places = [str(record / f"seed_{seed}") for seed in range(seeds)]
     train = ["train", "--config", "cifar10_gpu", "--folder", str(record), "--seeds", str(seeds), "--resume", *data]
     train += ["--no-progress"]
-    deletion, ablation, flat = ["--images", "10000"], ["--epochs", "30", "--share", "1"], ["--most", "640000"]
+    deletion, ablation = ["--images", "10000"], ["--epochs", "30", "--share", "1"]
+    flat = "--augment --dim 128 --tune 4 --most 400 --patience 20".split()
     benchmark, chapters = ["--only", "time"], sorted(map(str, (ROOT / "chapters").glob("*.ipynb")))
     if tiny:
         train += "--epochs 1 --batch-size 4 --dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --no-compile".split()
         train += ["--validation", "0.2"]
         deletion = "--images 2 --points 2".split()
         ablation = "--epochs 1 --batch-size 8 --share 1 --seeds 0 --changes".split() + ["without clipping"]
-        flat = "--steps 2 --most 4 --batch-size 4 --rates 0.001 --shares 1 --seeds 0 --validation 0.2".split()
+        flat = "--dim 12 --tune 1 --most 2 --batch-size 4 --rates 0.001 --shares 1 --seeds 0 --validation 0.2".split()
         benchmark += ["--rows", "batch 1 ", "--rounds", "1", "--turn", "0"]
         chapters = chapters[:1]
     nbval = ["-m", "pytest", "-n", "0", "--nbval", "--nbval-current-env"]
