@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -93,7 +92,8 @@ def main(arguments: list[str] | None = None) -> None:
     one = partial(record, data_dir=given.data_dir, **settings)
     done = json.loads(given.file.read_text()) if given.file.exists() else []
     known = {(result["change"], result["seed"], result["epochs"]) for result in done}
-    left = [pair[::-1] for pair in product(given.seeds, given.changes) if (*pair[::-1], given.epochs) not in known]
+    pairs = ((change, seed) for seed in given.seeds for change in given.changes)
+    left = [pair for pair in pairs if (*pair, given.epochs) not in known]
     with ProcessPoolExecutor(given.workers) as workers:
         for result in workers.map(one, *zip(*left, strict=True)):
             done.append(result)
