@@ -1,9 +1,15 @@
 """Pages with a live figure: nothing that is read moves, and paper has the figure as it stands, without controls."""
 
 import pytest
+from playwright.sync_api import Locator
 from visits import Site, Visit
 
-PAGES = ["intro.html", "chapters/10_training.html", "chapters/13_attention_maps.html"]
+FIGURES = [
+    ("intro.html", "ask"),
+    ("chapters/10_training.html", "steps"),
+    ("chapters/10_training.html", "train"),
+    ("chapters/13_attention_maps.html", "ask"),
+]
 
 # What the browser counts against a page: each shift that does not follow a press or a key within half a second
 SHIFTS = """
@@ -28,30 +34,37 @@ EMPTY = """
   }).map((one) => one.outerHTML.slice(0, 120));
 }
 """
-FIGURE = ".vitbook-live .figure"
 
 
-def start(visit: Visit) -> None:
-    visit.page.locator(".live-start").click()
-    visit.page.locator(f"{FIGURE} [data-first]").first.wait_for()
+def start(visit: Visit, figure: str) -> Locator:
+    """The figure of this name, started."""
+    host = visit.page.locator(f"[data-figure={figure}]")
+    host.locator(".live-start").click()
+    host.locator("[data-first]").first.wait_for()
+    return host.locator(".figure")
 
 
 @pytest.mark.parametrize("mode", ["light", "phone"])
-@pytest.mark.parametrize("path", PAGES)
-def test_nothing_moves_while_the_page_loads_and_the_figure_starts(site: Site, path: str, mode: str) -> None:
+@pytest.mark.parametrize(("path", "figure_name"), FIGURES)
+def test_nothing_moves_while_the_page_loads_and_the_figure_starts(
+    site: Site, path: str, figure_name: str, mode: str
+) -> None:
     with site.visit("notation.html", mode) as visit:
         visit.page.add_init_script(SHIFTS)
         visit.go(site.base + path)
         visit.page.wait_for_load_state("networkidle")
-        start(visit)
-        if "training" in path:
-            visit.page.locator("[name=train]").click()
-            visit.page.locator(".progress", has_text="Epoch 1 of").wait_for()
-            visit.page.locator("[name=stop]").click()
-            visit.page.locator("[name=train]:enabled").wait_for()
+        figure = start(visit, figure_name)
+        if figure_name == "train":
+            figure.locator("[name=train]").click()
+            figure.locator(".progress", has_text="Epoch 1 of").wait_for()
+            figure.locator("[name=stop]").click()
+            figure.locator("[name=train]:enabled").wait_for()
+        elif figure_name == "steps":
+            visit.page.keyboard.press("End")
+            figure.locator("output", has_text="60 of 60").wait_for()
         else:
-            visit.page.locator("[name=shuffle]").select_option("pixels")
-            visit.page.locator("[name=stays]").click()
+            figure.locator("[name=shuffle]").select_option("pixels")
+            figure.locator("[name=stays]").click()
         visit.page.wait_for_timeout(600)
         assert visit.page.evaluate("moved") < MOST
 
@@ -68,21 +81,20 @@ def test_nothing_moves_where_a_link_leads_on_a_slow_machine(site: Site, place: s
         assert visit.page.evaluate("moved") < MOST
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_paper_has_the_still_or_the_figure_as_it_stands_without_buttons_and_empty_boxes(site: Site, path: str) -> None:
+@pytest.mark.parametrize(("path", "figure_name"), FIGURES)
+def test_paper_has_the_still_or_the_figure_as_it_stands_without_buttons_and_empty_boxes(
+    site: Site, path: str, figure_name: str
+) -> None:
     with site.visit(path) as visit:
         visit.page.emulate_media(media="print")
-        still = visit.page.locator(".vitbook-live img")
+        still = visit.page.locator(f"[data-figure={figure_name}] img")
         assert still.is_visible() and still.evaluate("(image) => image.complete && image.naturalWidth > 0")
-        assert visit.page.locator(".live-start").is_hidden()
+        assert visit.page.locator(".live-start").locator("visible=true").count() == 0
         assert visit.page.evaluate(EMPTY) == []
         visit.page.emulate_media(media="screen")
-        start(visit)
+        figure = start(visit, figure_name)
         visit.page.emulate_media(media="print")
-        assert visit.page.locator(f"{FIGURE} canvas").first.is_visible()
-        assert (
-            visit.page.locator(f"{FIGURE} :is(button:not(.heads *), select, input)").locator("visible=true").count()
-            == 0
-        )
+        assert figure.locator("canvas").first.is_visible()
+        assert figure.locator(":is(button:not(.heads *), select, input)").locator("visible=true").count() == 0
         assert visit.page.evaluate(EMPTY) == []
         assert visit.page.pdf().startswith(b"%PDF")
