@@ -21,6 +21,7 @@ They are classic scripts, and what they need is in scripts too, as base64: a pag
 import base64
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib import resources
@@ -32,14 +33,15 @@ from PIL import Image
 from safetensors.torch import save
 
 from vitbook._support.files import write_whole
-from vitbook._support.images import decode_image
+from vitbook._support.images import center_crop, decode_image
 from vitbook._support.site import chapters_address
 from vitbook.attention_maps import position_similarity, recorded_attention
 from vitbook.data import Split, album_credits, digits
 from vitbook.drawings.palette import COLORS, variables
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import Pretrained, load_pretrained
-from vitbook.vit import CONFIGS, create_vit
+from vitbook.training import keeping_modes
+from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 
 COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
 COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
@@ -77,6 +79,7 @@ INVITATIONS = {
     "shares": "Train on fewer digits",
 }
 SIDE = 240  # of the still, in pixels
+MOST_NUMBERS = 25_000_000  # of a model: 130 MB of page, and some seconds an answer
 
 
 @dataclass(frozen=True)
@@ -106,20 +109,22 @@ class LiveFigure:
         write_whole(Path(path), page.encode())
 
 
-def ask(model: str | Pretrained = "vitbook:cifar10") -> LiveFigure:
-    """A model that answers in the page, on photographs of the album or the reader's own, and can be interfered with.
+def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict] = ()) -> LiveFigure:
+    """A model that answers in the page, on photographs or the reader's own, and can be interfered with.
 
     model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
-        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number.
+        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four.
+    photographs: those to choose from, each from `photograph`; the album's where none are given.
 
     Raises ValueError as `packed_model`.
     """
-    name = model.removeprefix("vitbook:") if isinstance(model, str) else "model"
+    name = model.removeprefix("vitbook:") if isinstance(model, str) else ""
     trained = load_pretrained(model) if isinstance(model, str) else model
-    parts = _parts("ask", {"album": album(), f"model-{name}": packed_model(trained)})
+    photographs = list(photographs) or album()
+    parts = _parts("ask", {"album": photographs, f"model-{name}": packed_model(trained)})
     config = trained.model.config
     about = f"Ask the model: {config.depth} blocks of {config.num_heads} heads"
-    return LiveFigure(_ask_still(trained, name), about, parts)
+    return LiveFigure(_ask_still(trained, name, photographs[0]), about, parts)
 
 
 def train() -> LiveFigure:
@@ -225,34 +230,36 @@ def places() -> LiveFigure:
 
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
+    size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
+    return f'<img src="{_address(picture, kind)}" alt="{escape(alt)}" {size}>'
+
+
+def _address(picture: Image.Image, kind: str) -> str:
+    """An image as a data: address."""
     file = io.BytesIO()
     picture.save(file, kind, quality=80)
-    address = f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
-    size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
-    return f'<img src="{address}" alt="{escape(alt)}" {size}>'
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _ask_still(trained: Pretrained, name: str) -> str:
-    """The first photograph and what each head's first token attends to in it, and what the model says, in HTML."""
+def _ask_still(trained: Pretrained, name: str, entry: dict) -> str:
+    """A photograph and what each head's first token attends to in it, and what the model says, in HTML."""
     model = trained.model
-    entry = album()[0]
-    photograph = decode_image(base64.b64decode(entry["src"].partition(",")[2]), entry["name"])
-    inputs = trained.preprocessing(photograph).to(next(model.parameters()))
-    with torch.no_grad(), recorded_attention(model) as weights:
-        shares = model(inputs)[0].softmax(dim=-1)
+    image = decode_image(base64.b64decode(entry["src"].partition(",")[2]), entry["name"])
+    inputs = trained.preprocessing(image).to(next(model.parameters()))
+    with torch.no_grad(), keeping_modes(model), recorded_attention(model) as weights:
+        shares = model.eval()(inputs)[0].softmax(dim=-1)
     share, k = shares.max(dim=-1)
     says = f"{trained.class_names[k] if trained.class_names else f'class {k}'} ({100 * share:.1f}\u00a0%)"
     depth, heads, (rows, columns) = len(weights), weights[0].shape[1], model.embedding.grid
     prefix = len(model.embedding.prefix_tokens)
-    tile = SIDE // max(depth, heads) - 2
-    picture = Image.new("RGB", (SIDE + 8 + heads * (tile + 2), max(SIDE, depth * (tile + 2))), "white")
-    picture.paste(photograph.resize((SIDE, SIDE)), (0, 0))
-    small = photograph.resize((tile, tile))
+    small = _sized(image, SIDE // max(depth, heads) - 2, columns / rows)
+    across, down = small.width + 2, small.height + 2
+    picture = Image.new("RGB", (SIDE + 8 + heads * across, max(SIDE, depth * down)), "white")
+    picture.paste(_sized(image, SIDE, columns / rows), (0, 0))
     for block, of_heads in enumerate(weights):
-        for head, row in enumerate(of_heads[0, :, 0, prefix:].reshape(heads, rows, columns)):
-            clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize((tile, tile), 0)
-            place = (SIDE + 8 + head * (tile + 2), block * (tile + 2))
-            picture.paste(small, place, clear)
+        for head, row in enumerate(of_heads[0, :, 0, prefix:].reshape(heads, rows, columns).float().cpu()):
+            clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize(small.size, 0)
+            picture.paste(small, (SIDE + 8 + head * across, block * down), clear)
     query = "the class token" if prefix else "the first patch"
     alt = f"Left a photograph, {entry['title']}; right {depth} rows of {heads} small copies, clear where a head looks."
     return host(
@@ -264,18 +271,21 @@ def _ask_still(trained: Pretrained, name: str) -> str:
     )
 
 
+def _sized(image: Image.Image, side: int, ratio: float) -> Image.Image:
+    """The middle of an image in a model's proportions, width by height; the longer side has so many pixels."""
+    return center_crop(image, round(side / max(1, ratio)), round(side * min(1, ratio)))
+
+
 def host(figure: str, model: str, still: str) -> str:
     """What stands in a page: a still in HTML, where the figure is live, and a button that live.js makes work."""
     address = f"{chapters_address()}{CHAPTERS[figure]}.html"
-    link = (
-        f'<span class="elsewhere">Live <a href="{address}">on the book\'s site</a>.</span>'
-        if chapters_address()
-        else ""
-    )
+    elsewhere = f'Live <a href="{address}">on the book\'s site</a>.' if chapters_address() else ""
+    if figure == "ask" and not model:
+        elsewhere = "Live in the page that <code>save</code> writes."
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
         '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
-        f"{INVITATIONS[figure]}</button> {link}</p>\n</div>"
+        f'{INVITATIONS[figure]}</button> <span class="elsewhere">{elsewhere}</span></p>\n</div>'
     )
 
 
@@ -326,6 +336,11 @@ def album() -> list[dict]:
             )
         )
     return photographs
+
+
+def photograph(name: str, title: str, credit: str, image: Image.Image) -> dict:
+    """An image for `ask`, kept to the bit. name: in the page's address; credit: a sentence that stands below."""
+    return dict(name=name, title=title, credit=credit, src=_address(image, "PNG"))
 
 
 def packed_digits() -> dict:
@@ -394,12 +409,14 @@ def packed_model(trained: Pretrained) -> dict:
 
     A tensor is float16 where that loses nothing, else float32.
 
-    Raises ValueError for a model that forward.js does not compute: without classes, or with more before its patches
-    than a class token.
+    Raises ValueError for a model that forward.js does not compute: without classes, or of another class, such as those
+    with a distillation token or what came after 2021; and for one that no page could hold.
     """
     model, preprocessing = trained.model, asdict(trained.preprocessing)
-    if not model.config.num_classes or len(model.embedding.prefix_tokens) != model.config.class_token:
-        raise ValueError(f"model must be a Vision Transformer with one head, got {type(model).__name__} {model.config}")
+    if type(model) is not VisionTransformer or not model.config.num_classes:
+        raise ValueError(f"model must be a VisionTransformer with classes, got {type(model).__name__} {model.config}")
+    if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
+        raise ValueError(f"model must have at most {MOST_NUMBERS:,} parameters to answer in a page, got {count:,}")
     tensors = {name: _small(tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     tensors["embedding.positions.pos_embed"] = _small(model.embedding.positions().detach())
     classes = trained.class_names or [f"class {k}" for k in range(model.config.num_classes)]
