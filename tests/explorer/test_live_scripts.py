@@ -52,7 +52,7 @@ def test_the_webassembly_is_what_its_source_compiles_to(programs, tmp_path):
 def test_types_are_those_that_are_stated(programs, tmp_path, figure):
     (tmp_path / "given.d.ts").write_text("declare const KERNELS: string;")
     name, _, thread = figure.partition("'")
-    own = ("small.js",) * (name in live.SMALL) + (f"{name}.js",)
+    own = ("shared.js", *["pad.js"] * (name in live.DRAWN_ON), f"{name}.js")
     if thread:
         own = (*live.COMPUTING, *live.THREADS[name], "thread.js")
     settings = dict(noEmit=True, allowJs=True, checkJs=True, strict=False, target="es2022", types=[])

@@ -5,9 +5,9 @@ In the folder `scripts`, a figure has its own script, HTML and a thread that com
 ask      a model's answer, and interference with it      worker.js      the thread of `ask`
 train    a model that learns the digits                  learner.js     the thread of `train` and `shares`
 query    a query among four keys                         live.js        starts a figure when a reader wants it
-scale    the width, and the softmax                      small.js       what the small figures share: query and below
-patches  a photograph cut into patches                   live.css       the style of all
-places   positions that resemble each other
+scale    the width, and the softmax                      shared.js      what all figures use
+patches  a photograph cut into patches                   pad.js         where a reader draws, in `ask` and `train`
+places   positions that resemble each other              live.css       the style of all
 shares   a model that learns from some of the digits
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
@@ -47,6 +47,7 @@ COMPILE = "--optimizeLevel 3 --noAssert --runtime stub --memoryBase 16 --importM
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
+DRAWN_ON = ("ask", "train")
 SMALL = ("query", "scale", "patches", "places", "shares")
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
@@ -287,7 +288,7 @@ def _parts(figure: str, data: dict[str, object] | None = None) -> dict[str, str]
 
 def bundle(figure: str) -> str:
     """A figure as a script that hands it over: its own code, its HTML, and the names of what else it needs."""
-    scripts = source("small.js", f"{figure}.js") if figure in SMALL else source(f"{figure}.js")
+    scripts = source("shared.js", *["pad.js"] * (figure in DRAWN_ON), f"{figure}.js")
     thread = f"thread-{THREAD_OF[figure]}" if figure in THREAD_OF else ""
     given = dict(html=source(f"{figure}.html"), thread=thread, needs=NEEDS[figure])
     handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given)} }});"
