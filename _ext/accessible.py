@@ -40,7 +40,7 @@ ARGUMENTS = re.compile(
 )
 
 # Formulas with what stands at them without a space, such as a comma, which browsers would put on the next line.
-FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>[^<]*</span>)+[^\s<>]*')
+FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', re.S)
 
 
 def plain_arguments(match: re.Match) -> str:

@@ -1,11 +1,10 @@
-"""Libraries for browsers as npm publishes them: MathJax, which sets the formulas, and axe-core, which finds barriers.
+"""Libraries for browsers as npm publishes them: MathJax, which draws the formulas, and axe-core, which finds barriers.
 
-Nothing of npm is needed: a package is a .tgz, downloaded once, its SHA-512 verified, and kept beside the data sets.
+Nothing of npm is needed: a package is a .tgz whose SHA-512 is verified; it is kept beside the data sets.
 """
 
 import base64
-import tarfile
-from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import pooch
@@ -29,16 +28,14 @@ AXE = Package(
 )
 
 
-@cache
-def files(package: Package) -> dict[str, bytes]:
-    """The content of every file of a package, by its path: `es5/tex-mml-chtml.js`.
+def unpacked(package: Package) -> Path:
+    """The folder with the files of a package, which is downloaded and unpacked once.
 
     Raises requests.RequestException where the registry cannot be reached, ValueError for a file that is not the one.
     """
     name = f"{package.name}-{package.version}.tgz"
     address = f"https://registry.npmjs.org/{package.name}/-/{name}"
     sha512 = base64.b64decode(package.integrity).hex()
-    path = pooch.retrieve(address, f"sha512:{sha512}", name, cache_dir() / "npm")
-    with tarfile.open(path) as archive:
-        members = [member for member in archive if member.isfile()]
-        return {member.name.partition("/")[2]: archive.extractfile(member).read() for member in members}
+    folder = cache_dir() / "npm"
+    pooch.retrieve(address, f"sha512:{sha512}", name, folder, processor=pooch.Untar())
+    return folder / f"{name}.untar" / "package"

@@ -35,8 +35,7 @@ def is_prose(node: nodes.Node) -> bool:
 
 def texts(doctree: nodes.document) -> Iterator[nodes.Text]:
     """Every piece of running text, in the order of reading."""
-    # A text without a parent belongs to a formula whose children were exchanged.
-    yield from (text for text in list(doctree.findall(nodes.Text)) if text.parent is not None and is_prose(text))
+    yield from (text for text in list(doctree.findall(nodes.Text)) if is_prose(text))
 
 
 def link(kind: str, target: str, words: str) -> pending_xref:

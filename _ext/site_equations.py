@@ -1,31 +1,26 @@
-r"""Equations: a number, written `\tag{1}` so that every reader of the notebook shows it, and MathJax to set them."""
+r"""Equations: a number, written `\tag{1}` so that every reader of the notebook shows it, and MathJax to draw them."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import npm
+import playwright
 import requests
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
+from sphinx.writers.html5 import HTML5Translator
 
 TAG = re.compile(r"\\tag\{([^{}]+)\}")
-PARTS = ["core", "input/tex", "output/chtml", "a11y/assistive-mml"]  # of MathJax; its fonts and rarer commands follow
-FILES = ("es5/startup.js", "es5/input/tex/extensions/", "es5/output/chtml/fonts/", "LICENSE")
-
-
-def free_equation_tags(app: Sphinx, doctree: nodes.document) -> None:
-    r"""Keep Sphinx from wrapping an equation that has a \\ into `split`, where MathJax forbids \tag."""
-    for equation in doctree.findall(nodes.math_block):
-        text = equation.astext()
-        if r"\tag" in text and not equation.get("nowrap"):
-            equation.children = [nodes.Text(rf"\[{text.strip()}\]")]
-            equation["nowrap"] = True
 
 
 class AnchorEquations(SphinxTransform):
     """Make `#equation-1` lead to the equation tagged 1, unless a heading "Equation 1" has that anchor already.
+
+    And keep Sphinx from wrapping equations into `split`, where MathJax forbids tags.
 
     Runs before MyST resolves links within a page; `myst_slugs` is its own table of anchors, for links from others too.
     """
@@ -33,10 +28,9 @@ class AnchorEquations(SphinxTransform):
     default_priority = 870
 
     def apply(self, **kwargs: object) -> None:
-        slugs = getattr(self.document, "myst_slugs", None)
-        if slugs is None:
-            return
+        slugs = getattr(self.document, "myst_slugs", {})
         for equation in self.document.findall(nodes.math_block):
+            equation["nowrap"], equation[:] = True, [nodes.Text(rf"\[{equation.astext()}\]")]
             for number in TAG.findall(equation.astext()):
                 anchor = f"equation-{nodes.make_id(f'n{number}')[1:]}"
                 if anchor not in slugs and anchor not in self.document.ids:
@@ -45,30 +39,31 @@ class AnchorEquations(SphinxTransform):
                     slugs[anchor] = (equation.line or 0, anchor, f"Equation {number}")
 
 
-def find_mathjax(app: Sphinx, config: Config) -> None:
-    """The site has MathJax itself; where npm cannot be reached, the readers' browsers fetch it, as one file."""
+def draw_formulas(app: Sphinx, config: Config) -> None:
+    """MathJax draws the formulas now; where npm cannot be reached, it does so in the readers' browsers."""
+    config.mathjax_path = f"https://cdn.jsdelivr.net/npm/mathjax@{npm.MATHJAX.version}/es5/tex-chtml.js"
     try:
-        npm.files(npm.MATHJAX)
-        config.mathjax_path = "mathjax/startup.js"
-        config.mathjax3_config = (config.mathjax3_config or {}) | {"loader": {"load": PARTS}}
+        package = npm.unpacked(npm.MATHJAX)
     except requests.RequestException:
-        config.mathjax_path = f"https://cdn.jsdelivr.net/npm/mathjax@{npm.MATHJAX.version}/es5/tex-chtml.js"
-
-
-def write_mathjax(app: Sphinx, exception: Exception | None) -> None:
-    """What of MathJax the pages load, and what a formula with an unusual command would."""
-    if exception is not None or app.config.mathjax_path.startswith("https:"):
         return
-    wanted = FILES + tuple(f"es5/{part}.js" for part in PARTS)
-    for name, content in npm.files(npm.MATHJAX).items():
-        if name.startswith(wanted):
-            path = Path(app.outdir, "_static/mathjax", name.removeprefix("es5/"))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+    node = Path(playwright.__file__).with_name("driver") / "node"  # Playwright brings its own
+    command = [node, Path(__file__).with_name("formulas.js"), package / "es5" / "node-main.js"]
+    mathjax = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+
+    def draw(translator: HTML5Translator, formula: nodes.math | nodes.math_block) -> None:
+        tag = "div" if isinstance(formula, nodes.math_block) else "span"
+        source = formula.astext().removeprefix(r"\[").removesuffix(r"\]")
+        mathjax.stdin.write(json.dumps([source, tag == "div"]) + "\n")
+        mathjax.stdin.flush()
+        start = translator.starttag(formula, tag, "", CLASS="math notranslate nohighlight")
+        translator.body.append(f"{start}{mathjax.stdout.readline().rstrip()}</{tag}>")
+        raise nodes.SkipNode
+
+    app.add_html_math_renderer("drawn", (draw, None), (draw, None))
+    config.html_math_renderer = "drawn"
+    app.connect("build-finished", lambda *_: mathjax.communicate())
 
 
 def setup(app: Sphinx) -> None:
     app.add_transform(AnchorEquations)
-    app.connect("doctree-read", free_equation_tags)
-    app.connect("config-inited", find_mathjax)
-    app.connect("build-finished", write_mathjax)
+    app.connect("config-inited", draw_formulas)

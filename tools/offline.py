@@ -3,7 +3,6 @@
 A browser opens it from the folder: no script of it asks a server for anything. The same site makes the same bytes.
 """
 
-import base64
 import io
 import re
 import sys
@@ -14,7 +13,6 @@ from vitbook._support.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "vitbook-offline"
-MATHJAX = "_static/mathjax/output/chtml/fonts/"
 
 # A tag may have its attributes in any order
 ELSEWHERE = re.compile(
@@ -42,13 +40,6 @@ def contents(site: Path) -> dict[str, bytes]:
     # The search would fetch a summary of each page that it finds, which browsers forbid to a page in a folder.
     options = files["_static/documentation_options.js"].decode()
     files["_static/documentation_options.js"] = re.sub(r"(SHOW_SEARCH_SUMMARY:) *true", r"\1 false", options).encode()
-
-    # Some browsers load no font from a folder beside the page's own: those of the formulas go into their script.
-    def font(match: re.Match) -> str:
-        return "data:font/woff;base64," + base64.b64encode(files[f"{MATHJAX}woff-v2/{match[1]}"]).decode()
-
-    script = files[f"{MATHJAX}tex.js"].decode()
-    files[f"{MATHJAX}tex.js"] = re.sub(r"%%URL%%/(\w+-?\w*\.woff)", font, script).encode()
     return files
 
 

@@ -39,7 +39,7 @@ def chromium():
         if program is None:
             missing(f"the pages were not opened, for want of a Chromium: {INSTALL}")
         try:
-            npm.files(npm.AXE)
+            npm.unpacked(npm.AXE)
         except requests.RequestException as error:
             missing(f"the pages were not opened, for want of {npm.AXE.name} from registry.npmjs.org: {error}")
         browser = playwright.chromium.launch(executable_path=program)

@@ -56,6 +56,18 @@ def test_nothing_moves_while_the_page_loads_and_the_figure_starts(site: Site, pa
         assert visit.page.evaluate("moved") < MOST
 
 
+@pytest.mark.parametrize("place", ["10_training.html#equation-4", "10_training.html#train-one-in-the-page"])
+def test_nothing_moves_where_a_link_leads_on_a_slow_machine(site: Site, place: str) -> None:
+    with site.visit("notation.html") as visit:
+        visit.page.add_init_script(SHIFTS)
+        visit.page.context.new_cdp_session(visit.page).send("Emulation.setCPUThrottlingRate", dict(rate=4))
+        visit.go(f"{site.base}chapters/{place}")
+        visit.page.wait_for_load_state("networkidle")
+        visit.page.wait_for_timeout(600)
+        assert -1 < visit.page.locator("#" + place.partition("#")[2]).bounding_box()["y"] < 200
+        assert visit.page.evaluate("moved") < MOST
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_paper_has_the_still_or_the_figure_as_it_stands_without_buttons_and_empty_boxes(site: Site, path: str) -> None:
     with site.visit(path) as visit:

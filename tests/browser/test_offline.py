@@ -12,7 +12,7 @@ CHAPTER = "chapters/04_multihead.html"
 
 @pytest.fixture(scope="module")
 def root(folder: Path, tmp_path_factory) -> Path:
-    if not (folder / "_static/mathjax").is_dir():
+    if "<mjx-container" not in (folder / CHAPTER).read_text(encoding="utf-8"):
         pytest.skip("the site was built without MathJax, for want of registry.npmjs.org")
     made = offline.write(folder, tmp_path_factory.mktemp("zip") / "book.zip")
     assert offline.write(folder, made.with_name("again.zip")).read_bytes() == made.read_bytes()
@@ -36,12 +36,10 @@ def test_it_holds_every_page_and_every_notebook(folder: Path, root: Path) -> Non
         assert all((root / path.relative_to(folder)).exists() for path in folder.rglob(kind))
 
 
-def test_formulas_are_set_in_their_own_fonts(visit: Visit) -> None:
+def test_formulas_are_drawn(visit: Visit) -> None:
     visit.go(f"{visit.base}{CHAPTER}")
     assert visit.page.locator("article mjx-container").count() == visit.page.locator("article .math").count() > 0
     assert visit.page.locator("mjx-merror, [data-mjx-error]").count() == 0
-    loaded = "document.fonts.ready.then((all) => [...all].filter((f) => f.status === 'loaded').map((f) => f.family))"
-    assert {"MJXTEX", "MJXTEX-I"} <= {family.strip('"') for family in visit.page.evaluate(loaded)}
 
 
 def test_search_and_live_model_answer(visit: Visit) -> None:

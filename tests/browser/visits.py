@@ -50,7 +50,7 @@ class Site:
 
     @contextmanager
     def visit(self, name: str, mode: str = "light", **options) -> Iterator["Visit"]:
-        """A page, loaded and its formulas set; options are those of Playwright's `new_context`."""
+        """A page, loaded; options are those of Playwright's `new_context`."""
         settings = dict(viewport=dict(width=1280, height=900), reduced_motion="reduce") | MODES[mode] | options
         with self.browser.new_context(**settings) as context:
             context.set_default_timeout(PATIENCE)
@@ -85,9 +85,8 @@ class Visit:
 
     def go(self, address: str) -> None:
         self.page.goto(address)
-        self.page.evaluate("window.MathJax?.startup?.promise.then(() => null)")
 
     def run_axe(self, options: dict) -> list[dict]:
         """What axe-core finds wrong."""
-        self.page.evaluate(npm.files(npm.AXE)["axe.min.js"].decode())
+        self.page.evaluate((npm.unpacked(npm.AXE) / "axe.min.js").read_text(encoding="utf-8"))
         return self.page.evaluate("(options) => axe.run(document, options)", options)["violations"]

@@ -52,9 +52,7 @@ def test_the_webassembly_is_what_its_source_compiles_to(programs, tmp_path):
 def test_types_are_those_that_are_stated(programs, tmp_path, figure):
     (tmp_path / "given.d.ts").write_text("declare const KERNELS: string;")
     name, _, thread = figure.partition("'")
-    own = ("shared.js", *["pad.js"] * (name in live.DRAWN_ON), f"{name}.js")
-    if thread:
-        own = (*live.COMPUTING, *live.THREADS[name], "thread.js")
+    own = (*live.COMPUTING, *live.THREADS[name], "thread.js") if thread else live.scripts_of(name)
     settings = dict(noEmit=True, allowJs=True, checkJs=True, strict=False, target="es2022", types=[])
     settings["lib"] = ["es2023", "dom", "dom.iterable"]
     files = [str(SCRIPTS / name) for name in own] + [str(tmp_path / "given.d.ts")]

@@ -1,4 +1,4 @@
-"""The small figures of chapters 2, 6 and 7 show torch's numbers, by mouse, finger and keyboard, on a phone."""
+"""The small figures of chapters 2, 6, 7 and 10 show torch's numbers, by mouse, finger and keyboard, on a phone."""
 
 import base64
 import re
@@ -6,13 +6,16 @@ import re
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import position_similarity
+from vitbook.data import digits
 from vitbook.explorer import live
 from vitbook.patches import patchify
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import load_pretrained
+from vitbook.runs import RECORDED
 
 pytest_plugins = ["browser"]
 
@@ -110,3 +113,37 @@ def test_positions_are_as_similar_as_torch_says(figure, browser):
             assert f"From row {(place + 1) // columns}, column {(place + 1) % columns}: " in (
                 figure.locator(".sentence").inner_text()
             )
+
+
+def fullness(canvas, xs: list[float], ys: list[float]) -> torch.Tensor:
+    """How full a canvas is, 0 … 1, at each x of each y."""
+    read = """(canvas, [xs, ys]) => ys.map((y) => xs.map((x) =>
+        canvas.getContext("2d").getImageData(x, y, 1, 1).data[3] / 255))"""
+    return torch.tensor(canvas.evaluate(read, [xs, ys]))
+
+
+@pytest.mark.parametrize("figure", ["steps"], indirect=True)
+def test_a_recorded_run_is_shown_as_torch_left_it(figure, browser):
+    run = load_file(RECORDED["flat"].with_name("steps.safetensors"))
+    at, label = figure.locator, digits().test.labels[0].item()
+    at("[name=moment]").focus()
+    for moment, epoch in enumerate(run["epochs"].tolist()):
+        loss, accuracy = run["loss"][epoch].item(), run["accuracy"][epoch].item()
+        said = numbers(at(".sentence").inner_text())
+        expected = [23 * epoch, loss, 100 * accuracy, label, label, 100 * run["probability"][moment].item()]
+        assert said == [pytest.approx(number, abs=0.0501) for number in expected]
+        assert at("[name=moment]").get_attribute("aria-valuetext") == f"epoch {epoch} of 60"
+        if moment % 5 == 0:
+            head, attention, similar = (run[name][moment].float() for name in ("head", "attention", "similarity"))
+            drawn = fullness(at(".weights"), [10 * n + 4 for n in range(64)], [10 * n + 4 for n in range(10)])
+            torch.testing.assert_close(drawn, (1 + head / run["head"].abs().max()) / 2, atol=0.02, rtol=0)
+            for n, heads_own in enumerate(attention.flatten(0, 1)):
+                drawn = fullness(at(".heads canvas").nth(n), [0, 2, 4, 6], [0, 2, 4, 6])
+                clear = 0.12 + 0.88 * heads_own.reshape(4, 4) / heads_own.max()
+                torch.testing.assert_close(drawn, clear, atol=0.03, rtol=0)
+            centers = [40 * map + 9 * place + 4 for map in range(4) for place in range(4)]
+            drawn = fullness(at(".alike"), centers, centers).unflatten(1, (4, 4)).unflatten(0, (4, 4))
+            drawn = drawn.transpose(1, 2).reshape(16, 16)  # of each map, its places
+            torch.testing.assert_close(drawn, (1 + similar) / 2, atol=0.02, rtol=0)
+        browser.press("ArrowRight")
+    assert at("[name=moment]").input_value() == str(len(run["epochs"]) - 1)

@@ -1,6 +1,7 @@
 """What the site adds to the chapters' plain Markdown, each part alone; tests/browser/ sees them together."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from site_address import pages_url
 from site_callouts import make_callouts
 from site_chapters import NumberFigures, number_title, parts, read_chapter
 from site_equations import AnchorEquations
+from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 
 TOP = (
@@ -90,11 +92,25 @@ def test_a_tag_is_an_anchor_unless_a_heading_has_it(tag: str, anchor: str) -> No
         assert document.myst_slugs[anchor][2] == ("A heading" if taken else f"Equation {tag}")
 
 
+def test_formulas_are_drawn_when_the_site_is_built(tmp_path: Path) -> None:
+    (tmp_path / "index.md").write_text("# A title\n\nIf $a < b$:\n\n$$\nx \\\\ y \\tag{3}\n$$\n")
+    settings = dict(extensions=["myst_parser", "site_equations"], myst_enable_extensions=["dollarmath"])
+    app = Sphinx(tmp_path, None, tmp_path / "out", tmp_path / "doctrees", "html", settings, status=None)
+    app.build()
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    if "<svg" not in page:
+        pytest.skip("formulas were not drawn, for want of registry.npmjs.org")
+    assert re.search(r'<span class="math[^>]*><mjx-container .*?<mi>a</mi><mo>&lt;</mo><mi>b</mi>.*?</span>:', page)
+    assert re.search(r'<div class="math[^>]*id="equation-3"><mjx-container [^>]*display="true"', page)
+    assert page.count("<mjx-container") == page.count('class="math') == 2
+    assert "mathjax@" not in page and "merror" not in page
+
+
 @pytest.mark.parametrize(
     ("text", "kept"), [("by {0}, and", "{0},"), ("<p>So ({0}–{0}) is", "({0}–{0})"), ("<p>{0}.</p>", "{0}.")]
 )
 def test_what_stands_at_a_formula_stays_on_its_line(text: str, kept: str) -> None:
-    formula = r'<span class="math notranslate nohighlight">\(a &lt; b\)</span>'
+    formula = '<span class="math notranslate nohighlight"><mjx-container><svg></svg></mjx-container></span>'
     text, kept = text.format(formula), kept.format(formula)
     better = repaired(text)
     assert better == text.replace(kept, f'<span class="unbroken">{kept}</span>')

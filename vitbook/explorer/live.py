@@ -7,8 +7,9 @@ train    a model that learns the digits                  learner.js     the thre
 query    a query among four keys                         live.js        starts a figure when a reader wants it
 scale    the width, and the softmax                      shared.js      what all figures use
 patches  a photograph cut into patches                   pad.js         where a reader draws, in `ask` and `train`
-places   positions that resemble each other              live.css       the style of all
+places   positions that resemble each other              learning.js    what `train` and `steps` share
 shares   a model that learns from some of the digits
+steps    a recorded run of `train`, epoch by epoch
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
 gradient.js   the same backwards, and AdamW              weights.js     safetensors → model
@@ -21,6 +22,7 @@ They are classic scripts, and what they need is in scripts too, as base64: a pag
 import base64
 import io
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -29,8 +31,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from vitbook._support.files import write_whole
 from vitbook._support.images import center_crop, decode_image
@@ -49,8 +52,8 @@ COMPILE = "--optimizeLevel 3 --noAssert --runtime stub --memoryBase 16 --importM
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
-DRAWN_ON = ("ask", "train")
-SMALL = ("query", "scale", "patches", "places", "shares")
+SMALL = ("query", "scale", "patches", "places", "shares", "steps")
+SHARED = {"ask": ("pad.js",), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
     "train": ("digits",),
@@ -59,6 +62,7 @@ NEEDS = {  # data that a figure loads
     "patches": ("photograph",),
     "places": ("positions",),
     "shares": ("digits",),
+    "steps": ("run",),
 }
 CHAPTERS = {
     "ask": "13_attention_maps",
@@ -68,6 +72,7 @@ CHAPTERS = {
     "patches": "06_patches",
     "places": "07_embedding",
     "shares": "12_data",
+    "steps": "10_training",
 }
 INVITATIONS = {
     "ask": "Ask the model yourself",
@@ -77,6 +82,7 @@ INVITATIONS = {
     "patches": "Change the size",
     "places": "Choose a place",
     "shares": "Train on fewer digits",
+    "steps": "Go through the run",
 }
 SIDE = 240  # of the still, in pixels
 MOST_NUMBERS = 25_000_000  # of a model: 130 MB of page, and some seconds an answer
@@ -228,6 +234,25 @@ def places() -> LiveFigure:
     )
 
 
+def steps() -> LiveFigure:
+    """A recorded training run of the digits' Vision Transformer: its curves, and the model after some epochs."""
+    run, image, shown = _recorded_run(), digits().test.images[0, 0], (0, 4, 10, 60)
+    attention = run["attention"][[run["epochs"].tolist().index(epoch) for epoch in shown]].float()
+    clear = (attention / attention.amax(dim=-1, keepdim=True)).unflatten(-1, (4, 4))
+    tiles = image * clear.repeat_interleave(2, dim=-2).repeat_interleave(2, dim=-1)  # (epochs, L, h, 8, 8)
+    tiles = F.pad(tiles, (0, 1, 0, 1), value=128).permute(1, 3, 0, 2, 4).reshape(36, 4, 36)
+    levels = F.pad(tiles, (0, 2), value=128).flatten(1).round().byte().numpy()
+    picture = Image.fromarray(levels).resize((5 * 152, 5 * 36), Image.Resampling.NEAREST)
+    alt = "Four times sixteen small images of a 7: on the left most of it is clear, on the right few parts are."
+    right = [f"{100 * run['accuracy'][epoch]:.1f}" for epoch in shown]
+    says = (
+        "What the class token attends to in a test digit, by block and head: with random weights, and after 4, 10 and "
+        f"60 epochs of training. The model reads {', '.join(right[:3])} and {right[3]} % of the test digits."
+    )
+    still = host("steps", "", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
+    return LiveFigure(still, "A training run, epoch by epoch", _parts("steps", {"run": packed_run()}))
+
+
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
     size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
@@ -298,11 +323,16 @@ def _parts(figure: str, data: dict[str, object] | None = None) -> dict[str, str]
 
 def bundle(figure: str) -> str:
     """A figure as a script that hands it over: its own code, its HTML, and the names of what else it needs."""
-    scripts = source("shared.js", *["pad.js"] * (figure in DRAWN_ON), f"{figure}.js")
+    scripts = source(*scripts_of(figure))
     thread = f"thread-{THREAD_OF[figure]}" if figure in THREAD_OF else ""
     given = dict(html=source(f"{figure}.html"), thread=thread, needs=NEEDS[figure])
     handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given)} }});"
     return f"(() => {{\n{scripts}\n{handed}\n}})();"
+
+
+def scripts_of(figure: str) -> tuple[str, ...]:
+    """The files of a figure's own script, in their order."""
+    return "shared.js", *SHARED.get(figure, ()), f"{figure}.js"
 
 
 def worker_source(thread: str) -> str:
@@ -385,6 +415,43 @@ def packed_places() -> dict:
     return dict(grid=rows, tables={name: _bytes(100 * maps) for name, maps in similar.items()})
 
 
+def packed_run() -> dict:
+    """The recorded run for steps.js: maps in whole 31sts, one letter each."""
+    run, data = _recorded_run(), digits()
+    places = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0))
+    apart = torch.cdist(places, places, p=1)  # steps across and down
+    similarity, attention, head = (run[name].float() for name in ("similarity", "attention", "head"))
+    facts = [run["probability"], attention.amax(dim=(1, 2, 3)), similarity[:, apart == 1].mean(dim=1)]
+    facts += [similarity[:, apart > 1].mean(dim=1), head.std(dim=(1, 2))]
+    return dict(
+        epochs=run["epochs"].tolist(),
+        steps=math.ceil(len(data.train) / 64),
+        losses=_rounded(run["loss"]),
+        accuracies=_rounded(run["accuracy"]),
+        facts=_rounded(torch.stack(facts, dim=1)),
+        image=data.test.images[0].flatten().tolist(),
+        label=data.test.labels[0].item(),
+        heads=attention.shape[2],
+        attention=_letters(attention / attention.amax(dim=-1, keepdim=True)),
+        alike=_letters(similarity),
+        head=_letters(head / head.abs().max()),
+    )
+
+
+def _recorded_run() -> dict[str, torch.Tensor]:
+    """What experiments/record_steps.py wrote."""
+    return load(resources.files("vitbook").joinpath("assets", "runs", "steps.safetensors").read_bytes())
+
+
+def _rounded(numbers: torch.Tensor) -> list:
+    return (numbers.double() * 10_000).round().div(10_000).tolist()
+
+
+def _letters(numbers: torch.Tensor) -> str:
+    """Numbers from −1 to 1 in whole 31sts, a letter each, from ">" to "|": gzip shortens them as it cannot base64."""
+    return (93 + 31 * numbers).round().clamp(62, 124).to(torch.uint8).numpy().tobytes().decode()
+
+
 def _bytes(numbers: torch.Tensor) -> str:
     """Whole numbers, −128 to 127, in base64."""
     return base64.b64encode(numbers.round().clamp(-128, 127).to(torch.int8).numpy().tobytes()).decode()
@@ -397,7 +464,7 @@ def site_files() -> dict[str, str]:
     classifiers = {name: model for name in names if (model := load_pretrained(f"vitbook:{name}")).class_names}
     models = {f"model-{name}": packed_model(model) for name, model in classifiers.items()}
     parts = models | {"album": album(), "digits": packed_digits(), "photograph": album()[0]}
-    parts |= {"vectors": packed_vectors(), "positions": packed_places()}
+    parts |= {"vectors": packed_vectors(), "positions": packed_places(), "run": packed_run()}
     scripts = {"live": source("live.js")} | {name: delivered(name, part) for name, part in parts.items()}
     for figure in NEEDS:
         scripts |= _parts(figure)

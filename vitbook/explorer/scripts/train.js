@@ -33,7 +33,6 @@ async function train(root, thread, digits) {
     }
   };
   const ink = () => getComputedStyle(find(".figure")).color;
-  const paper = () => getComputedStyle(find(".figure")).backgroundColor;
 
   /* Training */
 
@@ -61,7 +60,7 @@ async function train(root, thread, digits) {
         find(".speed").textContent = epoch
           ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser${simd ? "" : ", without WebAssembly's SIMD"}.`
           : "";
-        drawCurves();
+        drawCurves(find(".curves"), runs, "training loss");
         drawHeads(news.attention, imageOf(0));
         drawAlike(news.alike);
       });
@@ -77,72 +76,19 @@ async function train(root, thread, digits) {
     find(".figure").setAttribute("aria-busy", false);
   }
 
-  /** Loss above, accuracy below; a dashed curve is without positions. */
-  function drawCurves() {
-    const [left, width, height] = [44, 270, 72];
-    const longest = Math.max(...runs.map(({ epochs }) => epochs));
-    const parts = [
-      { key: "losses", top: 8, most: Math.log(config.num_classes), ticks: [[0, "0"], [Math.log(config.num_classes), "ln 10"]], title: "training loss" },
-      { key: "accuracies", top: 104, most: 1, ticks: [[0, "0"], [1, "100 %"]], title: "test digits right" },
-    ];
-    find(".curves").replaceChildren(
-      ...parts.flatMap(({ key, top, most, ticks, title }) => {
-        const y = (value) => top + height * (1 - Math.min(1.05, value / most));
-        return [
-          ...ticks.flatMap(([value, text]) => [
-            element("line", { x1: left, x2: left + width, y1: y(value), y2: y(value), class: "tick" }),
-            element("text", { x: left - 4, y: y(value) + 4, "text-anchor": "end" }, text),
-          ]),
-          element("text", { x: left + width, y: key === "losses" ? top + 14 : top + height - 6, "text-anchor": "end" }, title),
-          ...runs.map((run) =>
-            element("polyline", {
-              points: run[key].map((value, i) => `${left + (width * i) / longest},${y(value)}`).join(" "),
-              class: run.name === "with positions" ? "with" : "without",
-            }),
-          ),
-        ];
-      }),
-    );
-  }
-
   /** What the class token attends to, head by head: the digit, clear where the weight is large. */
   function drawHeads(attention, levels) {
     const canvases = /** @type {NodeListOf<HTMLCanvasElement>} */ (root.querySelectorAll(".heads canvas"));
-    for (let i = 0; i < depth * num_heads; i++) {
-      const context = canvases[i].getContext("2d");
-      const weights = attention[Math.floor(i / num_heads)].subarray((i % num_heads) * tokens * tokens + 1).subarray(0, patches);
-      const most = Math.max(...weights);
-      context.clearRect(0, 0, CELLS, CELLS);
-      for (let cell = 0; cell < CELLS ** 2; cell++) {
-        const [x, y] = [cell % CELLS, Math.floor(cell / CELLS)];
-        const patch = Math.floor(y / config.patch_size) * grid + Math.floor(x / config.patch_size);
-        context.globalAlpha = 0.12 + (0.88 * weights[patch]) / most;
-        context.fillStyle = `rgb(${levels[cell]} ${levels[cell]} ${levels[cell]})`;
-        context.fillRect(x, y, 1, 1);
-      }
-    }
+    canvases.forEach((canvas, i) => {
+      const row = (i % num_heads) * tokens * tokens; // of the class token
+      drawAttended(canvas, levels, attention[Math.floor(i / num_heads)].subarray(row + 1, row + tokens));
+    });
   }
 
   function drawAlike(alike) {
-    const context = find(".alike").getContext("2d");
-    const side = 160 / grid;
-    const small = (side - 4) / grid;
-    context.globalAlpha = 1;
-    context.fillStyle = paper();
-    context.fillRect(0, 0, 160, 160);
-    context.fillStyle = ink();
-    alike.forEach((value, i) => {
-      const [own, other] = [Math.floor(i / patches), i % patches];
-      context.globalAlpha = (1 + value) / 2;
-      context.fillRect(
-        (own % grid) * side + 2 + (other % grid) * small,
-        Math.floor(own / grid) * side + 2 + Math.floor(other / grid) * small,
-        small,
-        small,
-      );
-    });
-    const neighbors = alike[1];
-    find(".alike").setAttribute("aria-label", `Positions of the first two patches: cosine similarity ${neighbors.toFixed(2)}`);
+    drawMaps(find(".alike"), alike, patches);
+    const label = `Positions of the first two patches: cosine similarity ${decimal(alike[1], 2)}`;
+    find(".alike").setAttribute("aria-label", label);
   }
 
   /* Drawing */
