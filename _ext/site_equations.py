@@ -61,7 +61,7 @@ def draw_formulas(app: Sphinx, config: Config) -> None:
 
     app.add_html_math_renderer("drawn", (draw, None), (draw, None))
     config.html_math_renderer = "drawn"
-    app.connect("build-finished", lambda *_: mathjax.communicate())
+    app.connect("build-finished", lambda *_: mathjax.terminate())  # other processes hold its pipe: it sees no end
 
 
 def setup(app: Sphinx) -> None:
