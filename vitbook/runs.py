@@ -197,7 +197,7 @@ def mean_and_spread(accuracies: list[float]) -> str:
 
 
 def recorded(recipe: str) -> str:
-    """What the recorded run of a recipe came to, in words: accuracy and time. Of one seed, if it does not say more."""
+    """What the recorded run of a recipe came to, in words: accuracy, its mean over seeds if there are several; time."""
     if recipe not in RECORDED:
         return "not measured yet"
     record = json.loads(RECORDED[recipe].read_text())
@@ -207,7 +207,9 @@ def recorded(recipe: str) -> str:
         time += f" of one core{', those of its teacher included' if record.get('teacher_core_seconds') else ''}"
     if last["epoch"] != read_run(RECIPES[recipe]).train.epochs:
         time += f" ({last['epoch']} epochs)"
-    return f"test accuracy {record['test_accuracy']:.1%} (one seed) after {time}: {record['about']}"
+    accuracies = record.get("test_accuracies", [record["test_accuracy"]])
+    seeds = f"mean of {len(accuracies)} seeds" if len(accuracies) > 1 else "one seed"
+    return f"test accuracy {record['test_accuracy']:.1%} ({seeds}) after {time}: {record['about']}"
 
 
 class Teacher(nn.Module):

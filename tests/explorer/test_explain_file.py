@@ -61,5 +61,8 @@ def test_figure_and_page_are_written(picture, tmp_path):
     assert Image.open(tmp_path / "new" / "figure.png").size[0] == 960
     with pytest.raises(ValueError, match="must end in .png, got .*figure.jpg"):
         write_figure(found, tmp_path / "figure.jpg")
-    write_page(own, explain_image(own, picture).image, tmp_path / "page.html")
-    assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    write_page(own, picture, tmp_path / "page.html", size=(12, 16))
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "picture.png" in page and found.resized in page
+    guess, share = found.guess
+    assert f"The model says {guess} ({100 * share:.1f}\u00a0%)." in page

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
@@ -248,23 +249,146 @@ CELLS = """() => [...document.querySelector(".vitbook-live").shadowRoot.firstEle
     .querySelectorAll("[role=gridcell]")].map((cell) => cell.ariaLabel)"""
 
 
-def test_the_readers_own_file_is_answered_as_in_python(figure, trained, tmp_path):
-    image = photograph("cat_kitten").resize((301, 222)).rotate(90, expand=True)
-    image.save(tmp_path / "mine.png")
-    figure.page.locator("[name=file]").set_input_files(tmp_path / "mine.png")
-    figure.page.wait_for_function("() => location.hash.includes('photo=own')")
-    close(figure.shares("untouched"), asked(trained, image)[0])
-    (tmp_path / "letter.png").write_text("Dear reader")
-    figure.page.locator("[name=file]").set_input_files(tmp_path / "letter.png")
-    notice = figure.page.locator(".notice:not(:empty)")
-    notice.wait_for()
-    assert notice.inner_text() == "letter.png is not an image that this browser can read."
-    close(figure.shares("untouched"), asked(trained, image)[0])
+# What the page gives the model, and what the model says
+LISTEN = """
+const post = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (question) {
+  if (question.kind === "see") window.seen = question.image;
+  if (question.kind === "ask") {
+    const own = ({ data: { id, result } }) => id === question.id && (window.logits = [...result.logits]);
+    this.addEventListener("message", own);
+  }
+  post.call(this, question);
+};
+"""
+
+# A file comes by mouse, or from the clipboard
+HAND_OVER = """([kind, content, name]) => {
+  const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name, { type: "image/png" }));
+  const root = document.querySelector(".vitbook-live").shadowRoot.firstElementChild.shadowRoot;
+  const options = { dataTransfer: transfer, bubbles: true, cancelable: true };
+  const drag = (type) => root.querySelector(".figure").dispatchEvent(new DragEvent(type, options));
+  const paste = () => document.dispatchEvent(new ClipboardEvent("paste", { clipboardData: transfer }));
+  return kind === "paste" ? paste() : drag("dragover") || drag("drop"); // false: the browser does not open it itself
+}"""
+
+
+@pytest.fixture
+def listened(browser, page):
+    """The figure, with `seen` and `logits` in the page."""
+    browser.screen(390, 844, phone=True)
+    browser.before_each_page(LISTEN)
+    figure = Figure(browser, page)
+    yield figure
+    assert browser.errors == []
+
+
+def logits(trained: Pretrained, image) -> torch.Tensor:
+    with torch.no_grad():
+        return trained.model(trained.preprocessing(image))[0]
+
+
+def encoded(image, kind: str, **options) -> bytes:
     file = io.BytesIO()
-    image.convert("CMYK").save(file, "JPEG")
-    (tmp_path / "print.jpg").write_bytes(file.getvalue())
-    figure.page.locator("[name=file]").set_input_files(tmp_path / "print.jpg")
-    figure.page.locator(".notice", has_text="CMYK").wait_for()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def give(figure: Figure, name: str, content: bytes) -> None:
+    """Choose a file."""
+    figure.page.locator("[name=file]").set_input_files(dict(name=name, mimeType="image/*", buffer=content))
+    figure.page.wait_for_function("() => location.hash.includes('photo=own')")
+    figure.settle()
+
+
+def notice(figure: Figure, name: str, content: bytes) -> str:
+    """What is said of a file."""
+    figure.page.locator("[name=file]").set_input_files(dict(name=name, mimeType="image/*", buffer=content))
+    said = figure.page.locator(".notice:not(:empty)")
+    said.wait_for()
+    figure.settle()
+    return said.inner_text()
+
+
+def test_a_drawing_is_answered_as_torch_answers_it(listened, browser, trained):
+    page, at = listened.page, listened.page.locator
+    at("[name=draw]").tap()
+    at("[name=paper]").fill("#99ccff")
+    page.wait_for_function("() => location.hash.includes('photo=drawing')")
+    listened.settle()
+    for color, corners in {"#cc0000": [(0.1, 0.7), (0.9, 0.7)], "#ffffff": [(0.2, 0.2), (0.4, 0.3)]}.items():
+        at("[name=ink]").fill(color)
+        browser.draw(at(".pad"), corners)
+        listened.settle()
+    at(".pad").focus()
+    for key in ("Space", *["ArrowDown"] * 3, "Space", *["ArrowRight"] * 4):
+        browser.press(key)
+    listened.settle()
+    image = torch.tensor(page.evaluate("[...seen.data]"), dtype=torch.uint8).view(256, 256, 4)[..., :3]
+    paper, red, white = (tuple(bytes.fromhex(color)) for color in ("99ccff", "cc0000", "ffffff"))
+    places = {(250, 5): paper, (179, 128): red, (64, 77): white, (100, 128): white, (124, 192): paper}
+    assert {place: tuple(image[place].tolist()) for place in places} == places
+    expected = logits(trained, Image.fromarray(image.numpy()))
+    torch.testing.assert_close(torch.tensor(page.evaluate("logits")), expected, atol=1e-5, rtol=0)
+    share, k = expected.softmax(dim=0).max(dim=0)
+    assert at(".said").inner_text() == f"The model says {trained.class_names[k]}, {100 * share:.1f}\u00a0%."
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    at("[name=clear]").tap()
+    listened.settle()
+    blank = logits(trained, Image.new("RGB", (256, 256), paper))
+    torch.testing.assert_close(torch.tensor(page.evaluate("logits")), blank, atol=1e-5, rtol=0)
+
+
+def test_the_readers_own_file_is_answered_as_in_python_chosen_dropped_or_pasted(listened, trained):
+    page, image = listened.page, photograph("cat_kitten").resize((301, 222)).rotate(90, expand=True)
+    file = encoded(image, "PNG")
+    give(listened, "mine.png", file)
+    chosen = page.evaluate("logits")
+    torch.testing.assert_close(torch.tensor(chosen), logits(trained, image), atol=1e-5, rtol=0)
+    for kind in ("drop", "paste"):
+        page.locator("[name=photo]").first.check()
+        page.wait_for_function("() => !location.hash.includes('photo=own')")
+        listened.settle()
+        assert page.evaluate("logits") != chosen
+        assert page.evaluate(HAND_OVER, [kind, base64.b64encode(file).decode(), "mine.png"]) is (kind == "paste")
+        page.wait_for_function("() => location.hash.includes('photo=own')")
+        listened.settle()
+        assert page.evaluate("logits") == chosen
+
+
+def test_a_file_that_is_none_or_too_large_is_refused_and_the_answer_stays(listened, trained):
+    before = listened.says()
+    assert notice(listened, "letter.png", b"Dear reader") == "letter.png is not an image that this browser can read."
+    assert (
+        notice(listened, "cut.png", encoded(photograph(), "PNG")[:40])
+        == "cut.png is not an image that this browser can read."
+    )
+    huge = encoded(Image.new("1", (10_000, 6_001)), "PNG")
+    assert notice(listened, "huge.png", huge) == (
+        "huge.png has 10000×6001 pixels, more than this page takes: scale it down first."
+    )
+    assert listened.says() == before
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP"])
+def test_of_an_animated_image_the_first_frame_is_seen_and_that_is_said(listened, trained, kind):
+    first, second = (photograph(name).resize((64, 64)) for name in ("cat_kitten", "horse_nokota"))
+    lossless = dict(lossless=True) if kind == "WEBP" else {}
+    still = encoded(first, kind, **lossless)
+    give(listened, "still", still)
+    assert listened.page.locator(".notice").inner_text() == ""
+    moving = encoded(first, kind, save_all=True, append_images=[second], duration=50, loop=0, **lossless)
+    assert notice(listened, "moving", moving) == "An animated image: the model sees its first frame."
+    expected = logits(trained, decode_image(moving, "moving"))
+    torch.testing.assert_close(torch.tensor(listened.page.evaluate("logits")), expected, atol=1e-5, rtol=0)
+
+
+def test_of_a_jpeg_for_print_it_says_that_colors_can_differ(listened):
+    assert notice(listened, "print.jpg", encoded(photograph().convert("CMYK"), "JPEG")).startswith(
+        "A JPEG for print (CMYK)"
+    )
 
 
 def test_the_address_holds_what_is_shown(browser, page, trained):
@@ -298,21 +422,67 @@ def test_a_phone_shows_all_of_it_and_answers_a_finger(browser, page, trained, wi
 def test_without_scripts_there_is_a_still_with_words(browser, page):
     browser.scripts(run=False)
     browser.page.goto(page.as_uri())
-    assert browser.page.locator(f"{FIGURE} img").is_visible()
-    assert "The model says " in browser.page.locator(FIGURE).inner_text()
+    assert_still(browser.page)
     assert browser.page.locator(".live-start").is_hidden()
     browser.scripts(run=True)
 
 
-def test_a_browser_without_webassembly_answers_too(browser, page, trained):
+@pytest.mark.parametrize("missing", ["WebAssembly.validate = () => false", "delete self.WebAssembly"])
+def test_a_browser_without_webassembly_or_its_simd_answers_too(browser, page, trained, missing):
     browser.screen()
     browser.before_each_page(
         "const make = Blob; Blob = function (parts, options) { return new make("
-        " options?.type === 'text/javascript' ? ['WebAssembly.validate = () => false;', ...parts] : parts, options); };"
+        f" options?.type === 'text/javascript' ? ['{missing};', ...parts] : parts, options); }};"
     )
     figure = Figure(browser, page)
     assert "without WebAssembly" in figure.page.locator(".speed").inner_text()
     close(figure.shares("untouched"), asked(trained)[0])
+
+
+def test_a_browser_without_bitmaps_and_canvases_off_the_screen_answers_too(browser, page, trained):
+    browser.screen()
+    browser.before_each_page("delete window.createImageBitmap; delete window.OffscreenCanvas;")
+    close(Figure(browser, page).shares("untouched"), asked(trained)[0])
+
+
+def assert_still(page) -> None:
+    """The photograph, and what the model says of it, as without scripts."""
+    assert page.locator(f"{FIGURE} img").is_visible()
+    assert "The model says " in page.locator(FIGURE).inner_text()
+
+
+def test_a_browser_without_threads_keeps_the_still_and_says_why(browser, page):
+    browser.before_each_page("delete window.Worker")
+    browser.open(page)
+    browser.page.locator(".live-start").click()
+    browser.page.locator(".live-start", has_text="It could not be started: Worker is not defined.").wait_for()
+    assert_still(browser.page)
+
+
+def test_a_browser_that_is_too_old_for_the_scripts_keeps_the_still(browser, page, tmp_path):
+    """Where a script does not parse, none of it runs: here each has a sign that no browser knows."""
+    (tmp_path / "old.html").write_text(page.read_text(encoding="utf-8").replace("<script>", "<script>@"))
+    browser.open(tmp_path / "old.html")
+    assert "Invalid or unexpected token" in browser.errors[0]
+    assert_still(browser.page)
+    assert browser.page.locator(".live-start").is_hidden()
+    for name, script in live.ask().parts.items():
+        (tmp_path / f"{name}.js").write_text("@" if name == "ask" else script)
+    (tmp_path / "live.js").write_text(live.source("live.js"))
+    (tmp_path / "site.html").write_text(f'<!DOCTYPE html>{live.ask().still}<script src="live.js"></script>')
+    browser.open(tmp_path / "site.html")
+    browser.page.locator(".live-start").click()
+    browser.page.locator(".live-start", has_text="It could not be started: this browser cannot read ask.js.").wait_for()
+    assert_still(browser.page)
+
+
+def test_bars_grow_only_where_motion_is_welcome(browser, page):
+    browser.screen()
+    figure = Figure(browser, page)
+    duration = "getComputedStyle(bar).transitionDuration"
+    for motion, expected in {"no-preference": "0.2s", "reduce": "0s"}.items():
+        browser.page.emulate_media(reduced_motion=motion)
+        assert figure.page.locator(".bars i").first.evaluate(f"(bar) => {duration}") == expected
 
 
 def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():

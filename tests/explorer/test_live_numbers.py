@@ -15,6 +15,7 @@ from PIL import Image
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
 from vitbook.data import album, album_credits, photograph
+from vitbook.distillation import DistilledVisionTransformer
 from vitbook.explorer.live import packed_model, worker_source
 from vitbook.patches import patchify, unpatchify
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
@@ -258,11 +259,12 @@ SIZES = [(128, 128), (97, 160), (333, 50), (20, 31), (12, 20), (640, 427)]
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
-@pytest.mark.parametrize("crop", [1.0, 0.9, None])
+@pytest.mark.parametrize("crop", [1.0, "scaled first", 0.9, None])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_an_image_is_resized_as_pillow_does_it_to_the_bit(scripts, interpolation, crop, channels):
     trained = small_vit(channels=channels)
-    preprocessing = replace(trained.preprocessing, crop=crop, interpolation=interpolation)
+    cropped = dict(crop=1.0, scale_first=True) if crop == "scaled first" else dict(crop=crop)
+    preprocessing = replace(trained.preprocessing, interpolation=interpolation, **cropped)
     scripts.load(replace(trained, preprocessing=preprocessing))
     noise = np.random.RandomState(0)
     for height, width in SIZES:
@@ -293,5 +295,10 @@ def test_the_albums_files_are_decoded_as_pillow_decodes_them(scripts, trained):
 
 @pytest.mark.door
 def test_a_model_that_is_not_computed_is_refused():
-    with pytest.raises(ValueError, match="model must be a Vision Transformer with one head"):
+    with pytest.raises(ValueError, match="model must be a VisionTransformer with classes"):
         packed_model(small_vit(num_classes=0))
+    distilled = DistilledVisionTransformer(small_vit().model.config)
+    with pytest.raises(ValueError, match="got DistilledVisionTransformer"):
+        packed_model(replace(small_vit(), model=distilled))
+    with pytest.raises(ValueError, match="at most 25,000,000 parameters to answer in a page, got 26,"):
+        packed_model(small_vit(mlp_dim=270_000))

@@ -177,27 +177,12 @@ def test_a_model_is_trained_stopped_read_and_interfered_with(browser, page):
     at("[name=clear]").click()
     at(".pad").scroll_into_view_if_needed()
     scrolled = browser.value("scrollY")
-    draw_with_a_finger(browser, [(0.3, 0.2), (0.7, 0.2), (0.4, 0.8)])  # a seven
+    browser.draw(at(".pad"), [(0.3, 0.2), (0.7, 0.2), (0.4, 0.8)])  # a seven
     at(".sentence:not(:empty)").wait_for()
     at(".figure[aria-busy=false]").wait_for()
     ink = at(".seen").evaluate(INK)
     assert min(ink[2:6]) > 100 and max(ink[56:58]) == 0 and max(ink[58:60]) > 100, "across, then down to the left"
     assert browser.value("scrollY") == scrolled and browser.errors == []
-
-
-def draw_with_a_finger(browser, corners: list[tuple[float, float]]) -> None:
-    """Draw straight lines on the pad, from corner to corner, each a share of its width and height, by touch."""
-    box = browser.page.locator(".pad").bounding_box()
-    path = [
-        (a + (c - a) * i / 8, b + (d - b) * i / 8)
-        for (a, b), (c, d) in zip(corners, corners[1:], strict=False)
-        for i in range(9)
-    ]
-    for i, (x, y) in enumerate(path):
-        point = dict(x=box["x"] + x * box["width"], y=box["y"] + y * box["height"])
-        kind = "touchMove" if i else "touchStart"
-        browser.protocol.send("Input.dispatchTouchEvent", dict(type=kind, touchPoints=[point]))
-    browser.protocol.send("Input.dispatchTouchEvent", dict(type="touchEnd", touchPoints=[]))
 
 
 def test_a_share_is_trained_on_for_as_many_steps_beside_the_nearest_neighbor(browser, tmp_path):

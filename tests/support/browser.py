@@ -64,6 +64,20 @@ class Browser:
     def tap(self, x: float, y: float) -> None:
         self.page.touchscreen.tap(x, y)
 
+    def draw(self, canvas, corners: list[tuple[float, float]]) -> None:
+        """Straight lines by finger, from corner to corner, each a share of the canvas's width and height."""
+        box = canvas.bounding_box()
+        path = [
+            (a + (c - a) * i / 8, b + (d - b) * i / 8)
+            for (a, b), (c, d) in zip(corners, corners[1:], strict=False)
+            for i in range(9)
+        ]
+        for i, (x, y) in enumerate(path):
+            point = dict(x=box["x"] + x * box["width"], y=box["y"] + y * box["height"])
+            kind = "touchMove" if i else "touchStart"
+            self.protocol.send("Input.dispatchTouchEvent", dict(type=kind, touchPoints=[point]))
+        self.protocol.send("Input.dispatchTouchEvent", dict(type="touchEnd", touchPoints=[]))
+
     def press(self, key: str, control: bool = False, shift: bool = False) -> None:
         self.page.keyboard.press("Control+" * control + "Shift+" * shift + key)
 

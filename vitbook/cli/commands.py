@@ -144,7 +144,7 @@ class Explain:
     query: tuple[int, int] | None = None  # row and column of the patch that attends, from 0; else the class token
     size: tuple[int, ...] = ()  # height and width to look at, in pixels, or one for both; the model's if not given
     out: Path = Path("attention.png")  # where to put the figure
-    html: Path | None = None  # where to put a page with every layer, head and query, if one is wanted
+    html: Path | None = None  # where to put a page in which the model answers, and can be interfered with
 
     def __post_init__(self):
         if max(self.size, default=0) > 2**14:
@@ -160,7 +160,7 @@ class Explain:
         seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
         explain_file.write_figure(seen, self.out)
         if self.html:
-            explain_file.write_page(weights, seen.image, self.html)
+            explain_file.write_page(weights, self.image, self.html, self.size)
         if seen.resized:
             print(seen.resized)
         if seen.guess:

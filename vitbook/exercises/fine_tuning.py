@@ -46,15 +46,15 @@ votes = Exercise(
     "You take those farthest away.": lambda queries, *rest: votes.reference(-queries, *rest),
 }
 
-standardise = Exercise(
+standardize = Exercise(
     lambda train, test: (test - train.mean(dim=0)) / train.std(dim=0),
     "mean and standard deviation are those of the training features alone.",
     lambda g: [(3 + 2 * normal(g, n, d), normal(g, m, d)) for n, m, d in ((7, 4, 3), (9, 12, 5))],
     kind="repair",
 ) | {
-    "The test features still have a say.": lambda a, b: standardise.reference(torch.cat([a, b]), b),
+    "The test features still have a say.": lambda a, b: standardize.reference(torch.cat([a, b]), b),
     "The test features are standardized separately: a single image has no standard deviation.": (
-        lambda train, test: standardise.reference(test, test)
+        lambda train, test: standardize.reference(test, test)
     ),
 }
 

@@ -4,6 +4,8 @@ import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from vitbook._support.files import write_whole
 from vitbook._support.images import read_image
 from vitbook.attention_maps import patch_map
 from vitbook.explorer import explore, number_in, observe_attention, resized_model
-from vitbook.pretrained import Pretrained
+from vitbook.pretrained import Preprocessing, Pretrained
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,8 @@ def explain_image(
     Raises ValueError for a layer, head or patch that there is not, for None as the query of a model without class
     token, for a size that patches do not divide, and for a file that is no image.
     """
-    if len(size) > 2 or min(size, default=1) < 1:
-        raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
-    image_size = (size[0], size[-1]) if size else weights.model.config.image_size
-    model, resized = resized_model(weights.model, image_size)
+    preprocessing = _at_size(weights, size)
+    model, resized = resized_model(weights.model, preprocessing.image_size)
     grid, prefix = model.embedding.grid, len(model.embedding.prefix_tokens)
     if query is None and not prefix:
         raise ValueError("this model has no class token whose attention could be shown: name a patch as query")
@@ -56,7 +56,6 @@ def explain_image(
     if query is not None:
         patch = number_in("row", query[0], grid[0]) * grid[1] + number_in("column", query[1], grid[1])
         token = prefix + patch
-    preprocessing = replace(weights.preprocessing, image_size=image_size)
     pixels = preprocessing.view(read_image(file))
     attention, rolled, _, logits = observe_attention(model, preprocessing.normalize(pixels))
     layer = number_in("layer", layer, len(attention))
@@ -85,8 +84,21 @@ def write_figure(explanation: Explanation, path: Path) -> None:
     write_whole(path, file.getvalue())
 
 
-def write_page(weights: Pretrained, image: UInt8[Tensor, "C H W"], path: Path) -> None:
-    """The page in which to explore an image that was explained, all its layers, heads and queries."""
-    prepare, class_names = weights.preprocessing.normalize, weights.class_names or ()
+def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...] = ()) -> None:
+    """The page in which to explore an image file, all layers, heads and queries; size as in `explain_image`.
+
+    Raises ValueError as `live.packed_model`, such as for a model without classes.
+    """
+    image = torch.from_numpy(np.array(read_image(file))).permute(2, 0, 1)
+    titles, class_names = [file.name], weights.class_names or ()
+    page = explore(weights.model, image[None], _at_size(weights, size), titles=titles, class_names=class_names)
     path.parent.mkdir(parents=True, exist_ok=True)
-    explore(weights.model, image[None], prepare, class_names=class_names, max_bytes=None).save(path)
+    page.save(path)
+
+
+def _at_size(weights: Pretrained, size: tuple[int, ...]) -> Preprocessing:
+    """What the weights want an image to look like, at this height and width, or the model's own."""
+    if len(size) > 2 or min(size, default=1) < 1:
+        raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
+    image_size = (size[0], size[-1]) if size else weights.model.config.image_size
+    return replace(weights.preprocessing, image_size=image_size)

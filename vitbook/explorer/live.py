@@ -5,9 +5,9 @@ In the folder `scripts`, a figure has its own script, HTML and a thread that com
 ask      a model's answer, and interference with it      worker.js      the thread of `ask`
 train    a model that learns the digits                  learner.js     the thread of `train` and `shares`
 query    a query among four keys                         live.js        starts a figure when a reader wants it
-scale    the width, and the softmax                      small.js       what the small figures share: query and below
-patches  a photograph cut into patches                   live.css       the style of all
-places   positions that resemble each other           learning.js   what `train` and `steps` share
+scale    the width, and the softmax                      shared.js      what all figures use
+patches  a photograph cut into patches                   pad.js         where a reader draws, in `ask` and `train`
+places   positions that resemble each other              learning.js    what `train` and `steps` share
 shares   a model that learns from some of the digits
 steps    a recorded run of `train`, epoch by epoch
 
@@ -23,6 +23,7 @@ import base64
 import io
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from importlib import resources
@@ -35,14 +36,15 @@ from PIL import Image
 from safetensors.torch import load, save
 
 from vitbook._support.files import write_whole
-from vitbook._support.images import decode_image
+from vitbook._support.images import center_crop, decode_image
 from vitbook._support.site import chapters_address
 from vitbook.attention_maps import position_similarity, recorded_attention
 from vitbook.data import Split, album_credits, digits
 from vitbook.drawings.palette import COLORS, variables
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import Pretrained, load_pretrained
-from vitbook.vit import CONFIGS, create_vit
+from vitbook.training import keeping_modes
+from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 
 COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
 COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
@@ -51,7 +53,7 @@ FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
 SMALL = ("query", "scale", "patches", "places", "shares", "steps")
-SHARED = {"train": ("small.js", "learning.js"), "steps": ("small.js", "learning.js")}  # the other small ones: small.js
+SHARED = {"ask": ("pad.js",), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
     "train": ("digits",),
@@ -83,6 +85,7 @@ INVITATIONS = {
     "steps": "Go through the run",
 }
 SIDE = 240  # of the still, in pixels
+MOST_NUMBERS = 25_000_000  # of a model: 130 MB of page, and some seconds an answer
 
 
 @dataclass(frozen=True)
@@ -112,20 +115,22 @@ class LiveFigure:
         write_whole(Path(path), page.encode())
 
 
-def ask(model: str | Pretrained = "vitbook:cifar10") -> LiveFigure:
-    """A model that answers in the page, on photographs of the album or the reader's own, and can be interfered with.
+def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict] = ()) -> LiveFigure:
+    """A model that answers in the page, on photographs or the reader's own, and can be interfered with.
 
     model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
-        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number.
+        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four.
+    photographs: those to choose from, each from `photograph`; the album's where none are given.
 
     Raises ValueError as `packed_model`.
     """
-    name = model.removeprefix("vitbook:") if isinstance(model, str) else "model"
+    name = model.removeprefix("vitbook:") if isinstance(model, str) else ""
     trained = load_pretrained(model) if isinstance(model, str) else model
-    parts = _parts("ask", {"album": album(), f"model-{name}": packed_model(trained)})
+    photographs = list(photographs) or album()
+    parts = _parts("ask", {"album": photographs, f"model-{name}": packed_model(trained)})
     config = trained.model.config
     about = f"Ask the model: {config.depth} blocks of {config.num_heads} heads"
-    return LiveFigure(_ask_still(trained, name), about, parts)
+    return LiveFigure(_ask_still(trained, name, photographs[0]), about, parts)
 
 
 def train() -> LiveFigure:
@@ -250,34 +255,36 @@ def steps() -> LiveFigure:
 
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
+    size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
+    return f'<img src="{_address(picture, kind)}" alt="{escape(alt)}" {size}>'
+
+
+def _address(picture: Image.Image, kind: str) -> str:
+    """An image as a data: address."""
     file = io.BytesIO()
     picture.save(file, kind, quality=80)
-    address = f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
-    size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
-    return f'<img src="{address}" alt="{escape(alt)}" {size}>'
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def _ask_still(trained: Pretrained, name: str) -> str:
-    """The first photograph and what each head's first token attends to in it, and what the model says, in HTML."""
+def _ask_still(trained: Pretrained, name: str, entry: dict) -> str:
+    """A photograph and what each head's first token attends to in it, and what the model says, in HTML."""
     model = trained.model
-    entry = album()[0]
-    photograph = decode_image(base64.b64decode(entry["src"].partition(",")[2]), entry["name"])
-    inputs = trained.preprocessing(photograph).to(next(model.parameters()))
-    with torch.no_grad(), recorded_attention(model) as weights:
-        shares = model(inputs)[0].softmax(dim=-1)
+    image = decode_image(base64.b64decode(entry["src"].partition(",")[2]), entry["name"])
+    inputs = trained.preprocessing(image).to(next(model.parameters()))
+    with torch.no_grad(), keeping_modes(model), recorded_attention(model) as weights:
+        shares = model.eval()(inputs)[0].softmax(dim=-1)
     share, k = shares.max(dim=-1)
     says = f"{trained.class_names[k] if trained.class_names else f'class {k}'} ({100 * share:.1f}\u00a0%)"
     depth, heads, (rows, columns) = len(weights), weights[0].shape[1], model.embedding.grid
     prefix = len(model.embedding.prefix_tokens)
-    tile = SIDE // max(depth, heads) - 2
-    picture = Image.new("RGB", (SIDE + 8 + heads * (tile + 2), max(SIDE, depth * (tile + 2))), "white")
-    picture.paste(photograph.resize((SIDE, SIDE)), (0, 0))
-    small = photograph.resize((tile, tile))
+    small = _sized(image, SIDE // max(depth, heads) - 2, columns / rows)
+    across, down = small.width + 2, small.height + 2
+    picture = Image.new("RGB", (SIDE + 8 + heads * across, max(SIDE, depth * down)), "white")
+    picture.paste(_sized(image, SIDE, columns / rows), (0, 0))
     for block, of_heads in enumerate(weights):
-        for head, row in enumerate(of_heads[0, :, 0, prefix:].reshape(heads, rows, columns)):
-            clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize((tile, tile), 0)
-            place = (SIDE + 8 + head * (tile + 2), block * (tile + 2))
-            picture.paste(small, place, clear)
+        for head, row in enumerate(of_heads[0, :, 0, prefix:].reshape(heads, rows, columns).float().cpu()):
+            clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize(small.size, 0)
+            picture.paste(small, (SIDE + 8 + head * across, block * down), clear)
     query = "the class token" if prefix else "the first patch"
     alt = f"Left a photograph, {entry['title']}; right {depth} rows of {heads} small copies, clear where a head looks."
     return host(
@@ -289,18 +296,21 @@ def _ask_still(trained: Pretrained, name: str) -> str:
     )
 
 
+def _sized(image: Image.Image, side: int, ratio: float) -> Image.Image:
+    """The middle of an image in a model's proportions, width by height; the longer side has so many pixels."""
+    return center_crop(image, round(side / max(1, ratio)), round(side * min(1, ratio)))
+
+
 def host(figure: str, model: str, still: str) -> str:
     """What stands in a page: a still in HTML, where the figure is live, and a button that live.js makes work."""
     address = f"{chapters_address()}{CHAPTERS[figure]}.html"
-    link = (
-        f'<span class="elsewhere">Live <a href="{address}">on the book\'s site</a>.</span>'
-        if chapters_address()
-        else ""
-    )
+    elsewhere = f'Live <a href="{address}">on the book\'s site</a>.' if chapters_address() else ""
+    if figure == "ask" and not model:
+        elsewhere = "Live in the page that <code>save</code> writes."
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
         '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
-        f"{INVITATIONS[figure]}</button> {link}</p>\n</div>"
+        f'{INVITATIONS[figure]}</button> <span class="elsewhere">{elsewhere}</span></p>\n</div>'
     )
 
 
@@ -322,7 +332,7 @@ def bundle(figure: str) -> str:
 
 def scripts_of(figure: str) -> tuple[str, ...]:
     """The files of a figure's own script, in their order."""
-    return *SHARED.get(figure, ("small.js",) * (figure in SMALL)), f"{figure}.js"
+    return "shared.js", *SHARED.get(figure, ()), f"{figure}.js"
 
 
 def worker_source(thread: str) -> str:
@@ -356,6 +366,11 @@ def album() -> list[dict]:
             )
         )
     return photographs
+
+
+def photograph(name: str, title: str, credit: str, image: Image.Image) -> dict:
+    """An image for `ask`, kept to the bit. name: in the page's address; credit: a sentence that stands below."""
+    return dict(name=name, title=title, credit=credit, src=_address(image, "PNG"))
 
 
 def packed_digits() -> dict:
@@ -461,12 +476,14 @@ def packed_model(trained: Pretrained) -> dict:
 
     A tensor is float16 where that loses nothing, else float32.
 
-    Raises ValueError for a model that forward.js does not compute: without classes, or with more before its patches
-    than a class token.
+    Raises ValueError for a model that forward.js does not compute: without classes, or of another class, such as those
+    with a distillation token or what came after 2021; and for one that no page could hold.
     """
     model, preprocessing = trained.model, asdict(trained.preprocessing)
-    if not model.config.num_classes or len(model.embedding.prefix_tokens) != model.config.class_token:
-        raise ValueError(f"model must be a Vision Transformer with one head, got {type(model).__name__} {model.config}")
+    if type(model) is not VisionTransformer or not model.config.num_classes:
+        raise ValueError(f"model must be a VisionTransformer with classes, got {type(model).__name__} {model.config}")
+    if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
+        raise ValueError(f"model must have at most {MOST_NUMBERS:,} parameters to answer in a page, got {count:,}")
     tensors = {name: _small(tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
     tensors["embedding.positions.pos_embed"] = _small(model.embedding.positions().detach())
     classes = trained.class_names or [f"class {k}" for k in range(model.config.num_classes)]

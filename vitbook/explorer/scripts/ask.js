@@ -49,14 +49,26 @@ async function ask(root, thread, model, album) {
 
   /** A file's photograph: shown, and given to the model. Raises Error for what is no image or too large. */
   async function addPhotograph(name, title, blob, credit = "") {
-    const bitmap = await createImageBitmap(blob, { colorSpaceConversion: "none" }).catch(() => {
+    const unreadable = () => {
       throw new Error(`${title} is not an image that this browser can read.`);
-    });
-    const { width, height } = bitmap;
+    };
+    const image = Object.assign(new Image(), { src: URL.createObjectURL(blob) });
+    await new Promise((resolve, reject) => Object.assign(image, { onload: resolve, onerror: reject })).catch(unreadable);
+    const { naturalWidth: width, naturalHeight: height } = image; // known before anything is decoded
     if (width * height > MOST_PIXELS) {
       throw new Error(`${title} has ${width}×${height} pixels, more than this page takes: scale it down first.`);
     }
-    const whole = drawn(width, height, (context) => context.drawImage(bitmap, 0, 0));
+    // A bitmap has the file's own numbers, as in Python; an old browser has the image alone, and fits it to the screen.
+    const pixels = window.createImageBitmap
+      ? await createImageBitmap(blob, { colorSpaceConversion: "none" }).catch(unreadable)
+      : image;
+    URL.revokeObjectURL(image.src);
+    await addCanvas(name, title, drawn(width, height, (context) => context.drawImage(pixels, 0, 0)), credit);
+  }
+
+  /** The same for what is on a canvas. */
+  async function addCanvas(name, title, whole, credit = "") {
+    const { width, height } = whole;
     const image = whole.getContext("2d").getImageData(0, 0, width, height);
     await thread("see", { name, image: { width, height, data: image.data } });
     const part = model.preprocessing.crop ?? 0; // the share of the shorter side that is seen; 0 for all of it
@@ -92,25 +104,37 @@ async function ask(root, thread, model, album) {
     await change({ photo: name, covered: new Set() });
   }
 
-  async function takeFile(file) {
+  /** An image of the reader's own: `add` shows it, and returns what is to be said of it. */
+  async function takeOwn(photo, add) {
+    find(".notice").textContent = "";
+    find(".figure").setAttribute("aria-busy", true);
     try {
-      find(".notice").textContent = "";
-      find(".figure").setAttribute("aria-busy", true);
-      await addPhotograph("own", file.name || "the pasted image", file);
+      const notice = await add();
       choices().forEach((choice) => (choice.checked = false));
-      find(".notice").textContent = await remark(file);
-      await change({ photo: "own", covered: new Set() });
+      find(".notice").textContent = notice ?? "";
+      await change({ photo, covered: new Set() });
     } catch (error) {
       find(".notice").textContent = error.message;
       find(".figure").setAttribute("aria-busy", false);
     }
   }
 
+  const takeFile = (file) =>
+    takeOwn("own", async () => {
+      await addPhotograph("own", file.name || "the pasted image", file);
+      return remark(file);
+    });
+
+  const takeDrawing = () =>
+    takeOwn("drawing", () => addCanvas("drawing", "your drawing", drawn(pad.width, pad.height, drawing.paint)));
+
   /** What is special about a file, in a sentence. */
   async function remark(file) {
-    const bytes = new Uint8Array(await file.slice(0, 1 << 16).arrayBuffer());
-    if (/gif|webp|apng/.test(file.type)) {
-      return "If it moves: the model sees its first frame.";
+    const head = await file.slice(0, 1 << 16).arrayBuffer();
+    const bytes = new Uint8Array(head);
+    const moving = /^GIF8.*NETSCAPE2\.0|^RIFF.{4}WEBPVP8X.*ANIM|^.PNG.*acTL/s;
+    if (moving.test(new TextDecoder("latin1").decode(head))) {
+      return "An animated image: the model sees its first frame.";
     }
     for (let i = 2; bytes[0] === 0xff && bytes[1] === 0xd8 && i + 9 < bytes.length && bytes[i] === 0xff; ) {
       if (bytes[i + 1] >= 0xc0 && bytes[i + 1] <= 0xc2) {
@@ -171,18 +195,10 @@ async function ask(root, thread, model, album) {
 
   /** An answer with probabilities. */
   function understood(answer) {
-    return { ...answer, shares: softmaxOf(answer.logits), lens: answer.lens.map(softmaxOf) };
-  }
-
-  function softmaxOf(logits) {
-    const most = Math.max(...logits);
-    const powers = Array.from(logits, (logit) => Math.exp(logit - most));
-    const total = powers.reduce((sum, power) => sum + power, 0);
-    return powers.map((power) => power / total);
+    return { ...answer, shares: softmaxOf(answer.logits), lens: answer.lens.map((one) => softmaxOf(one)) };
   }
 
   const best = (shares) => shares.indexOf(Math.max(...shares));
-  const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
 
   /** A query's row of weights in one head, as the tokens lie in the image. */
   function row(column, block, head, query) {
@@ -214,15 +230,6 @@ async function ask(root, thread, model, album) {
     token < prefix ? "the class token" : `row ${Math.floor((token - prefix) / columns)}, column ${(token - prefix) % columns}`;
 
   /* Showing */
-
-  function element(tag, attributes = {}, ...children) {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) {
-      made.setAttribute(name, value);
-    }
-    made.append(...children);
-    return made;
-  }
 
   const veil = drawn(columns, rows, () => {}).getContext("2d"); // a pixel for each patch
 
@@ -339,6 +346,7 @@ async function ask(root, thread, model, album) {
     if (find("[name=mode]:checked").value !== "cover") {
       find(`[name=mode][value=${alike ? "alike" : "ask"}]`).checked = true;
     }
+    find(".said").textContent = state.photo === "drawing" ? `The model says ${answerOf(answers.untouched.shares)}.` : "";
     control("after").value = state.after;
     find("output").textContent = `${stage(state.after)}: ${answerOf(answers[column].lens[state.after])}`;
     control("after").setAttribute("aria-valuetext", find("output").textContent);
@@ -512,6 +520,20 @@ async function ask(root, thread, model, album) {
       });
     }
     on("file", "change", () => control("file").files[0] && takeFile(control("file").files[0]));
+    on("draw", "click", () => {
+      const open = find(".drawing").hidden;
+      find(".drawing").hidden = !open;
+      control("draw").setAttribute("aria-expanded", open);
+      open && pad.focus();
+    });
+    on("paper", "input", () => {
+      drawing.show();
+      takeDrawing();
+    });
+    on("clear", "click", () => {
+      drawing.clear();
+      takeDrawing();
+    });
     const figure = find(".figure");
     figure.addEventListener("dragover", (event) => event.preventDefault());
     figure.addEventListener("drop", (event) => {
@@ -521,7 +543,7 @@ async function ask(root, thread, model, album) {
     });
     document.addEventListener("paste", (event) => {
       const file = event.clipboardData.files[0];
-      if (file && /** @type {ShadowRoot} */ (root.host.getRootNode()).activeElement) {
+      if (file && (root.activeElement || document.activeElement === document.body)) {
         takeFile(file);
       }
     });
@@ -623,6 +645,8 @@ async function ask(root, thread, model, album) {
 
   await addFromAlbum(state.photo);
   build();
+  const pad = Object.assign(find(".pad"), { height: Math.round((find(".pad").width * rows) / columns) });
+  const drawing = drawingPad(pad, takeDrawing, { ink: () => control("ink").value, paper: () => control("paper").value });
   listen();
   await change({});
 }

@@ -95,15 +95,15 @@ function blend(data, lines, taps, { place, line, to, toLine }) {
 
 /**
  * `Preprocessing.view`: the image in the model's size. crop: null for all of it, squeezed; 1 for the middle in the model's
- * proportions; below 1 for the middle of what is scaled to a larger size first.
+ * proportions; below 1, or with scale_first, for the middle of what is scaled to a larger size first.
  * @param {Pixels} image
  * @returns {Pixels}
  */
-function view(image, { image_size: [height, width], crop, interpolation, channels }) {
+function view(image, { image_size: [height, width], crop, interpolation, scale_first, channels }) {
   let seen;
   if (crop === null) {
     seen = resize(image, width, height, interpolation);
-  } else if (crop === 1) {
+  } else if (crop === 1 && !scale_first) {
     seen = fit(image, width, height, interpolation);
   } else {
     let [rows, columns] = [height, width].map((side) => Math.trunc(side / crop + 1e-6));

@@ -28,7 +28,8 @@ var vitbookLive = (() => {
     return new Promise((resolve, reject) => {
       const script = document.createElement("script");
       script.src = `${beside}${name}.js`;
-      script.onload = () => resolve(parts.get(name));
+      script.onload = () =>
+        parts.has(name) ? resolve(parts.get(name)) : reject(new Error(`this browser cannot read ${name}.js`));
       script.onerror = () => {
         waiting.delete(name);
         reject(new Error(`${name}.js could not be loaded`));

@@ -25,7 +25,6 @@ async function train(root, thread, digits) {
   const imageOf = (n) => testImages.subarray(n * CELLS ** 2, (n + 1) * CELLS ** 2);
 
   const runs = []; // {name, epochs, losses, accuracies}: the last one with positions and the last one without
-  let strokes = []; // of the drawing, each a list of [x, y] in 0 … 1
 
   /** What is there once a model has been trained. */
   const showAfter = (shown) => {
@@ -68,7 +67,6 @@ async function train(root, thread, digits) {
       if (stopped) {
         find(".progress").textContent += " Now draw one below.";
         showAfter(true);
-        drawPad();
       }
     } catch (error) {
       find(".progress").textContent = `It could not be trained: ${error.message}.`;
@@ -96,8 +94,8 @@ async function train(root, thread, digits) {
   /* Drawing */
 
   /** The drawing as the data set's digits were made: its box fitted into 32×32 places, and the ink counted in 4×4 each. */
-  function levelsOf(drawing) {
-    const points = drawing.flat();
+  function levelsOf(strokes) {
+    const points = strokes.flatMap((stroke) => stroke.points);
     const [xs, ys] = [0, 1].map((axis) => points.map((point) => point[axis]));
     const [left, right, top, bottom] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)];
     const room = FINE - PEN;
@@ -105,7 +103,7 @@ async function train(root, thread, digits) {
     const fine = Object.assign(document.createElement("canvas"), { width: FINE, height: FINE });
     const context = fine.getContext("2d", { willReadFrequently: true });
     context.translate(FINE / 2, FINE / 2);
-    draw(context, drawing, ([x, y]) => [scale * (x - (left + right) / 2), scale * (y - (top + bottom) / 2)], PEN);
+    drawStrokes(context, strokes, PEN, ([x, y]) => [scale * (x - (left + right) / 2), scale * (y - (top + bottom) / 2)]);
     const { data } = context.getImageData(0, 0, FINE, FINE);
     const step = FINE / CELLS;
     return Uint8Array.from({ length: CELLS ** 2 }, (_, cell) => {
@@ -119,33 +117,10 @@ async function train(root, thread, digits) {
     });
   }
 
-  function draw(context, drawing, place, width) {
-    Object.assign(context, { lineWidth: width, lineCap: "round", lineJoin: "round" });
-    for (const stroke of drawing) {
-      context.beginPath();
-      context.moveTo(...place(stroke[0]));
-      for (const point of stroke.length > 1 ? stroke.slice(1) : stroke) {
-        context.lineTo(...place(point));
-      }
-      context.stroke();
-    }
-  }
-
-  const pen = { x: 0.5, y: 0.3, down: false, seen: false };
-
-  function drawPad() {
-    const pad = find(".pad");
-    const context = pad.getContext("2d");
-    context.clearRect(0, 0, pad.width, pad.height);
-    context.strokeStyle = ink();
-    draw(context, strokes, ([x, y]) => [x * pad.width, y * pad.height], 20);
-    if (pen.seen) {
-      context.fillStyle = getComputedStyle(find(".figure")).getPropertyValue("--query");
-      context.beginPath();
-      context.arc(pen.x * pad.width, pen.y * pad.height, pen.down ? 10 : 5, 0, 7);
-      context.fill();
-    }
-  }
+  const pad = drawingPad(find(".pad"), () => pad.strokes.length && read(levelsOf(pad.strokes)), {
+    ink: () => "#000",
+    paper: () => "#fff",
+  });
 
   let asked = 0;
 
@@ -175,61 +150,21 @@ async function train(root, thread, digits) {
     find(".figure").setAttribute("aria-busy", false);
   }
 
-  const readDrawing = () => strokes.length && read(levelsOf(strokes));
-
   function listen() {
     control("train").addEventListener("click", begin);
     control("stop").addEventListener("click", () => thread("stop"));
     control("clear").addEventListener("click", () => {
-      strokes = [];
-      drawPad();
+      pad.clear();
       find(".sentence").textContent = "";
       find(".bars").replaceChildren();
     });
     let next = 0;
     control("sample").addEventListener("click", () => {
       next = (next + 1) % testLabels.length;
-      strokes = [];
-      drawPad();
+      pad.clear();
       read(imageOf(next), testLabels[next]);
     });
     control("interfere").addEventListener("click", interfere);
-    const pad = find(".pad");
-    const place = (event) => {
-      const box = pad.getBoundingClientRect();
-      return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
-    };
-    pad.addEventListener("pointerdown", (event) => {
-      pad.setPointerCapture(event.pointerId);
-      strokes.push([place(event)]);
-      drawPad();
-    });
-    pad.addEventListener("pointermove", (event) => {
-      if (pad.hasPointerCapture(event.pointerId)) {
-        strokes.at(-1).push(place(event));
-        drawPad();
-      }
-    });
-    pad.addEventListener("pointerup", readDrawing);
-    pad.addEventListener("keydown", (event) => {
-      const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
-      if (event.key === " ") {
-        pen.down = !pen.down;
-        pen.down ? strokes.push([[pen.x, pen.y]]) : readDrawing();
-      } else if (step) {
-        pen.x = Math.min(1, Math.max(0, pen.x + step[0] / 16));
-        pen.y = Math.min(1, Math.max(0, pen.y + step[1] / 16));
-        if (pen.down) {
-          strokes.at(-1).push([pen.x, pen.y]);
-        }
-      } else {
-        return;
-      }
-      event.preventDefault();
-      event.stopPropagation(); // notebooks have shortcuts of their own
-      pen.seen = true;
-      drawPad();
-    });
   }
 
   /** Test accuracy of the model just trained, changed in each way. */

@@ -1,8 +1,8 @@
 "use strict";
 
-/* What the small figures share; it stands before their own script. */
+/* What the figures share; it stands before their own script. */
 
-/** @param {string} tag @param {Record<string, any>} [attributes] @param {...(Node | string)} children */
+/** @param {string} tag @param {Record<string, any>} [attributes] @param {...any} children @returns {any} */
 function element(tag, attributes = {}, ...children) {
   const drawn = ["circle", "line", "polyline", "text"].includes(tag);
   const made = drawn ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -18,9 +18,10 @@ const decimal = (number, digits) => number.toFixed(digits).replace("-", "−");
 
 const percent = (share) => `${(100 * share).toFixed(1)}\u00a0%`;
 
-/** @param {number[]} scores @returns {number[]} positive, their sum is 1 */
+/** @param {ArrayLike<number>} scores @returns {number[]} positive, their sum is 1 */
 function softmaxOf(scores) {
-  const powers = scores.map((score) => Math.exp(score - Math.max(...scores)));
+  const most = Math.max(...Array.from(scores));
+  const powers = Array.from(scores, (score) => Math.exp(score - most));
   const total = powers.reduce((sum, power) => sum + power, 0);
   return powers.map((power) => power / total);
 }
