@@ -577,7 +577,7 @@ def rollout_without_the_identity(weights):
 
 
 @_wrong("13_attention_maps#through-all-blocks-rollout", prop.rollout_is_a_walk, of=rollout)
-def rollout_normalised_over_the_queries(weights):
+def rollout_normalized_over_the_queries(weights):
     """The rows of the rollout do not sum to 1, so they are no shares.
     You normalize over the queries, dim=-2. It is the keys' shares of each query that sum to 1: dim=-1."""
     identity = rolled = torch.eye(weights.shape[-1]).to(weights)
@@ -587,8 +587,8 @@ def rollout_normalised_over_the_queries(weights):
     return rolled
 
 
-@_wrong("13_attention_maps#a-map-for-each-photograph", prop.every_picture_has_its_own_map, of=patch_map)
-def one_map_for_every_picture(weights, grid):
+@_wrong("13_attention_maps#a-map-for-each-photograph", prop.every_image_has_its_own_map, of=patch_map)
+def one_map_for_every_image(weights, grid):
     """In a row of images, all attention maps are the same.
     Your figure takes the map of the batch's first image for all of them."""
     first = weights[:, :1].expand_as(weights)

@@ -503,7 +503,7 @@ def rollout_is_a_walk(rollout: Callable) -> None:
     _close(kept, torch.full((B, N), 1 / 8))
 
 
-def every_picture_has_its_own_map(patch_map: Callable) -> None:
+def every_image_has_its_own_map(patch_map: Callable) -> None:
     """Implementations are functions ((..., T, T), grid) → (..., rows, columns), the class token's row."""
     weights = _some_weights()
     maps = patch_map(weights, GRID)

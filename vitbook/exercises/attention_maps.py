@@ -23,7 +23,7 @@ rollout = Exercise(
     lambda g: [(normal(g, *shape).softmax(dim=-1),) for shape in ((2, 3, 4, 5, 5), (3, 2, 3, 6, 6), (4, 1, 2, 3, 3))],
 ) | {
     wrong.rollout_without_the_identity: wrong.rollout_without_the_identity,
-    wrong.rollout_normalised_over_the_queries: wrong.rollout_normalised_over_the_queries,
+    wrong.rollout_normalized_over_the_queries: wrong.rollout_normalized_over_the_queries,
     "Your blocks are in the wrong order. The later one stands on the left.": lambda w: rollout.reference(w.flip(0)),
 }
 
