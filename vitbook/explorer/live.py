@@ -118,7 +118,7 @@ class LiveFigure:
 def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict] = ()) -> LiveFigure:
     """A model that answers in the page, on photographs or the reader's own, and can be interfered with.
 
-    model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
+    model: a name of weights in the package, whose figure the book's site starts; or a model of the package, with what
         `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four.
     photographs: those to choose from, each from `photograph`; the album's where none are given.
 
