@@ -6,6 +6,7 @@ import io
 import re
 from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -389,6 +390,111 @@ def test_of_a_jpeg_for_print_it_says_that_colors_can_differ(listened):
     assert notice(listened, "print.jpg", encoded(photograph().convert("CMYK"), "JPEG")).startswith(
         "A JPEG for print (CMYK)"
     )
+
+
+# The camera's tracks, as `tracks`
+FILM = """
+window.tracks = [];
+const getUserMedia = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+navigator.mediaDevices.getUserMedia = async (wanted) => {
+  const stream = await getUserMedia(wanted);
+  tracks.push(...stream.getTracks());
+  return stream;
+};
+"""
+OVER = "() => tracks.every((track) => track.readyState === 'ended')"
+HIDE = """
+Object.defineProperty(document, "hidden", { value: true, configurable: true });
+document.dispatchEvent(new Event("visibilitychange"));
+delete document.hidden;
+"""
+
+
+@pytest.fixture
+def visited(browser, page):
+    """The figure's page as a server would send it: there it may use the camera, where the reader agrees."""
+    address = "http://localhost/ask.html"
+    browser.context.route(address, lambda route: route.fulfill(path=page))
+    browser.screen(390, 844, phone=True)
+    return SimpleNamespace(as_uri=lambda: address)
+
+
+def film(figure: Figure) -> None:
+    """Open the camera."""
+    figure.page.locator("[name=camera]").click()
+    figure.page.locator("[name=take]:focus").wait_for()
+
+
+def test_what_the_camera_sees_is_answered_as_in_python_and_the_camera_is_off(browser, visited, trained):
+    browser.context.grant_permissions(["camera"])
+    browser.before_each_page(LISTEN + FILM)
+    figure = Figure(browser, visited)
+    page, at = figure.page, figure.page.locator
+    film(figure)
+    assert at("[name=camera]").get_attribute("aria-expanded") == "true"
+    assert page.evaluate("tracks.map((track) => `${track.kind} ${track.readyState}`)") == ["video live"]
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.hash.includes('photo=own')")
+    figure.settle()
+    assert page.evaluate(OVER) and at(".camera").is_hidden() and at("[name=camera]:focus").count()
+    seen = page.evaluate("({ ...seen, data: [...seen.data] })")
+    image = torch.tensor(seen["data"], dtype=torch.uint8).view(seen["height"], seen["width"], 4)[..., :3]
+    assert len(image.flatten(0, 1).unique(dim=0)) > 2
+    expected = logits(trained, Image.fromarray(image.numpy()))
+    torch.testing.assert_close(torch.tensor(page.evaluate("logits")), expected, atol=1e-5, rtol=0)
+    assert browser.errors == []
+
+
+def test_whatever_closes_the_camera_stops_it(browser, visited):
+    browser.context.grant_permissions(["camera"])
+    browser.before_each_page(FILM)
+    figure = Figure(browser, visited)
+    page, at = figure.page, figure.page.locator
+    ends = dict(
+        cancel=lambda: at("[name=cancel]").click(),
+        button=lambda: at("[name=camera]").click(),
+        escape=lambda: page.keyboard.press("Escape"),
+        photograph=lambda: at("[name=photo]").nth(1).check(),
+        hidden=lambda: page.evaluate(HIDE),
+        removed=lambda: at(FIGURE).evaluate("(host) => host.remove()"),
+    )
+    for count, (name, end) in enumerate(ends.items(), start=1):
+        film(figure)
+        assert page.evaluate("tracks.length") == count and not page.evaluate(OVER)
+        end()
+        page.wait_for_function(OVER)
+        assert name == "removed" or at(".camera").is_hidden()
+        assert name in ("photograph", "removed") or at("[name=camera]:focus").count(), name
+    assert browser.errors == []
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("", "This page may not use the camera: you or the browser's settings say no."),
+        ("NotFoundError", "The browser finds no camera."),
+        ("NotReadableError", "The camera could not be started: it is busy."),
+    ],
+)
+def test_why_there_is_no_image_is_said_and_the_answer_stays(browser, visited, way, said):
+    if way:
+        reject = f"() => Promise.reject(new DOMException('it is busy', '{way}'))"
+        browser.before_each_page(f"navigator.mediaDevices.getUserMedia = {reject}")
+    figure = Figure(browser, visited)
+    before = figure.says()
+    figure.page.locator("[name=camera]").click()
+    notice = figure.page.locator(".notice:not(:empty)")
+    notice.wait_for()
+    assert notice.inner_text() == said
+    assert figure.page.locator(".camera").is_hidden() and figure.says() == before and browser.errors == []
+
+
+def test_where_the_browser_has_no_cameras_none_is_offered(browser, visited):
+    browser.before_each_page("Object.defineProperty(navigator, 'mediaDevices', { value: undefined })")
+    figure = Figure(browser, visited)
+    assert figure.page.locator("[name=draw]").is_visible() and figure.page.locator("[name=camera]").is_hidden()
+    assert "camera" not in figure.page.locator(".photographs legend").inner_text()
+    assert browser.errors == []
 
 
 def test_the_address_holds_what_is_shown(browser, page, trained):

@@ -100,7 +100,8 @@ def chromium():
     if program is None:
         pytest.skip("no Chromium, Chrome or Edge on the path; CHROMIUM can name one")
     with pytest.importorskip("playwright.sync_api").sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program)
+        camera = "--use-fake-device-for-media-stream"  # a moving pattern
+        running = playwright.chromium.launch(executable_path=program, args=[camera])
         yield running
         running.close()
 

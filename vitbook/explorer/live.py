@@ -8,7 +8,7 @@ query    a query among four keys                         live.js        starts a
 scale    the width, and the softmax                      shared.js      what all figures use
 patches  a photograph cut into patches                   pad.js         where a reader draws, in `ask` and `train`
 places   positions that resemble each other              learning.js    what `train` and `steps` share
-shares   a model that learns from some of the digits
+shares   a model that learns from some of the digits     camera.js      a camera, in `ask`
 steps    a recorded run of `train`, epoch by epoch
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
@@ -53,7 +53,7 @@ FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
 SMALL = ("query", "scale", "patches", "places", "shares", "steps")
-SHARED = {"ask": ("pad.js",), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
+SHARED = {"ask": ("pad.js", "camera.js"), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
     "train": ("digits",),

@@ -99,6 +99,7 @@ async function ask(root, thread, model, album) {
   }
 
   async function choosePhotograph(name) {
+    closeCamera();
     await addFromAlbum(name);
     find(".notice").textContent = "";
     await change({ photo: name, covered: new Set() });
@@ -106,6 +107,7 @@ async function ask(root, thread, model, album) {
 
   /** An image of the reader's own: `add` shows it, and returns what is to be said of it. */
   async function takeOwn(photo, add) {
+    closeCamera();
     find(".notice").textContent = "";
     find(".figure").setAttribute("aria-busy", true);
     try {
@@ -127,6 +129,11 @@ async function ask(root, thread, model, album) {
 
   const takeDrawing = () =>
     takeOwn("drawing", () => addCanvas("drawing", "your drawing", drawn(pad.width, pad.height, drawing.paint)));
+
+  function takeFrame(video) {
+    const frame = drawn(video.videoWidth, video.videoHeight, (context) => context.drawImage(video, 0, 0));
+    takeOwn("own", () => addCanvas("own", "your image", frame));
+  }
 
   /** What is special about a file, in a sentence. */
   async function remark(file) {
@@ -647,6 +654,7 @@ async function ask(root, thread, model, album) {
   build();
   const pad = Object.assign(find(".pad"), { height: Math.round((find(".pad").width * rows) / columns) });
   const drawing = drawingPad(pad, takeDrawing, { ink: () => control("ink").value, paper: () => control("paper").value });
+  const closeCamera = cameraOf(find(".camera"), control("camera"), takeFrame, (text) => (find(".notice").textContent = text));
   listen();
   await change({});
 }
