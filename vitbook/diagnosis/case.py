@@ -123,16 +123,15 @@ class Case:
         return watch, logits
 
     @cached_property
-    def watched(self) -> tuple[Watch, Tensor, Tensor]:
-        """What was seen of the operations of `subject`, its logits, and the images."""
-        images = self.images().requires_grad_()
-        return *self.watch(self.subject, images), images
+    def watched(self) -> Watch:
+        """What was seen of the operations of `subject`."""
+        return self.watch(self.subject, self.images().requires_grad_())[0]
 
     @property
     def attentions(self) -> list[Attention]:
         """Every attention that the model computes; at least one."""
-        skip_if(not self.watched[0].attentions, "no attention was seen")
-        return self.watched[0].attentions
+        skip_if(not self.watched.attentions, "no attention was seen")
+        return self.watched.attentions
 
     @property
     def keeps_tokens_whole(self) -> bool:
