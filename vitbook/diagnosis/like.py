@@ -15,7 +15,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitbook.diagnosis import Finding
-from vitbook.diagnosis.case import Case, apart, logits_of, seeded, some
+from vitbook.diagnosis.case import Case, apart, each_output, logits_of, seeded, some
 from vitbook.diagnosis.watching import Watch, watched
 from vitbook.mistakes import IN_A_VIT, MISTAKES, make_mistakes
 from vitbook.pretrained import load_pretrained, load_weights
@@ -179,21 +179,13 @@ def _trace(model: nn.Module, images: Tensor) -> tuple[list[tuple[str, Tensor]], 
     """What each module gives, in the order in which they end, and the logits."""
     outputs: list[tuple[str, Tensor]] = []
 
-    def keep(name: str):
-        def hook(module, args, output):
-            x = output[0] if isinstance(output, tuple | list) and output else output
-            if isinstance(x, Tensor) and x.is_floating_point():
-                outputs.append((f"{name} ({type(module).__name__})", _summary(x)))
+    def keep(name: str, output: object) -> None:
+        x = output[0] if isinstance(output, tuple | list) and output else output
+        if isinstance(x, Tensor) and x.is_floating_point():
+            outputs.append((name, _summary(x)))
 
-        return hook
-
-    hooks = [module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name]
-    try:
-        logits = logits_of(model, images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return outputs, logits
+    with each_output(model, keep):
+        return outputs, logits_of(model, images)
 
 
 def _summary(x: Tensor) -> Tensor:
