@@ -14,8 +14,8 @@ from PIL import Image
 
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
-from vitbook.data import album, album_credits, photograph
 from vitbook.cnn import SmallCNN
+from vitbook.data import album, album_credits, photograph
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.explorer import live
 from vitbook.explorer.live import packed_model, worker_source

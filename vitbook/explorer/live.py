@@ -126,8 +126,9 @@ class LiveFigure:
 def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict] = ()) -> LiveFigure:
     """A model that answers in the page, on photographs or the reader's own, and can be interfered with.
 
-    model: a name of weights in the package, whose figure the book's site starts; or a model of the package, with what
-        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four.
+    model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
+        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four. A model without
+        classes has no bars: what a change does is said by the cosine of its features with and without it.
     photographs: those to choose from, each from `photograph`; the album's where none are given.
 
     Raises ValueError as `packed_model`.
@@ -515,7 +516,9 @@ def packed_model(trained: Pretrained) -> dict:
     if len(preprocessing["mean"]) != model.config.channels:
         has = f"{len(preprocessing['mean'])} channels"
         raise ValueError(f"the model's {model.config.channels} channels must be those of the preprocessing, got {has}")
-    tensors = {name: _small(tensor) for name, tensor in merged(model.state_dict()).items() if tensor.is_floating_point()}
+    tensors = {
+        name: _small(tensor) for name, tensor in merged(model.state_dict()).items() if tensor.is_floating_point()
+    }
     embedding, angles = model.embedding, getattr(model.encoder.blocks[0].attn, "angles", None)
     prefix = len(embedding.prefix_tokens)
     positions = embedding.positions().expand(1, prefix + math.prod(embedding.grid), -1)
