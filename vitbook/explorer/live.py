@@ -92,7 +92,7 @@ INVITATIONS = {
 }
 SIDE = 240  # of the still, in pixels
 MODELS = (VisionTransformer, ModernViT, DistilledVisionTransformer)  # that forward.js and modern.js compute
-MOST_NUMBERS = 100_000_000  # of a model: up to 540 MB of page
+MOST_NUMBERS = 100_000_000  # of a model: in float32, 533 of the 536 million letters that Chromium takes in a script
 FILE_BYTES = 2**24  # of weights, in base64: browsers limit how long a text can be
 
 
@@ -495,7 +495,8 @@ def check_model(model: nn.Module) -> None:
         names = ", ".join(kind.__name__ for kind in MODELS)
         raise ValueError(f"model must be one of {names}, which the page computes, got {type(model).__name__}")
     if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
-        raise ValueError(f"model must have at most {MOST_NUMBERS:,} parameters to answer in a page, got {count:,}")
+        limit = f"at most {MOST_NUMBERS:,} parameters, as a page's script can hold no more"
+        raise ValueError(f"model must have {limit}, got {count:,}")
     with torch.device("meta"):
         expected = type(model)(model.config).state_dict().items()
     got = {name: tensor.shape for name, tensor in merged(model.state_dict()).items()}

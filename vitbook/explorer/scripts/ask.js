@@ -40,7 +40,7 @@ async function ask(root, thread, model, album) {
   const { simd } = await thread("load", model);
 
   const photographs = new Map(); // name → {title, canvas, seen}
-  const answers = { untouched: null, changed: null };
+  const answers = { of: null, untouched: null, changed: null }; // of: an entry of `photographs`
   let guessed = null; // what the reader has said of the change: "stays", "changes", "show"; null before
   /** @type {State} */
   const state = readAddress();
@@ -180,12 +180,13 @@ async function ask(root, thread, model, album) {
     if (interferes) {
       find(".figure").setAttribute("aria-busy", true);
       const name = state.photo;
-      const untouched = await thread("ask", { name });
-      const changed = isChanged() ? await thread("ask", { name, change: changeOf() }) : untouched;
+      const of = photographs.get(name);
+      const untouched = of === answers.of ? answers.untouched : understood(await thread("ask", { name }));
+      const changed = isChanged() ? understood(await thread("ask", { name, change: changeOf() })) : untouched;
       if (own !== latest) {
         return; // the reader has gone on
       }
-      Object.assign(answers, { untouched: understood(untouched), changed: understood(changed) });
+      Object.assign(answers, { of, untouched, changed });
       root.querySelectorAll(".drop").forEach((drop) => drop.remove());
     }
     show();
@@ -603,6 +604,8 @@ async function ask(root, thread, model, album) {
 
   /** What each head's removal costs: the answer's probability without it, on its thumbnail. */
   async function eachHead() {
+    const seconds = Math.ceil((thumbnails.changed.length * answers.untouched.milliseconds) / 1000);
+    find(".caption").textContent = `Asking ${thumbnails.changed.length} times, about ${seconds} s.`;
     const all = await thread("withoutEach", { name: state.photo, change: changeOf() });
     const class_ = best(answers.changed.shares);
     all.forEach((logits, i) => {
