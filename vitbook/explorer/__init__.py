@@ -31,8 +31,8 @@ def explore(
 ) -> live.LiveFigure:
     """The figure of `live.ask` for a model and images of one's own. `save` writes it as a page; a notebook has a still.
 
-    model: a `VisionTransformer`, with classes or without, a `ModernViT` or a `DistilledVisionTransformer`. Of what holds
-        one, such as a `TwoTowers` or a `MaskedAutoencoder`, its `image` or `backbone`.
+    model: a `VisionTransformer`, a `ModernViT` or a `DistilledVisionTransformer`, with classes or without. Of what
+        holds one, such as a `TwoTowers` or a `MaskedAutoencoder`, its `image` or `backbone`.
     images: grayscale or RGB; the page scales them as `prepare` does, and a reader can add more.
     prepare: what the model wants an image to look like. Where its image_size is not the model's, positions are resized
         in a copy of the model, and the figure says so.

@@ -357,7 +357,7 @@ async function ask(root, thread, model, album) {
     }
     find(".said").textContent = state.photo === "drawing" && classes.length ? `The model says ${answerOf(answers.untouched.shares)}.` : "";
     control("after").value = state.after;
-    find("output").textContent = `${stage(state.after)}: ${answerOf(answers[column].lens[state.after])}`;
+    find("output").textContent = `${stage(state.after)}: ${classes.length ? "" : "cosine "}${answerOf(answers[column].lens[state.after])}`;
     control("after").setAttribute("aria-valuetext", find("output").textContent);
     root.querySelectorAll("[name=token]").forEach((button, token) => button.setAttribute("aria-pressed", String(token === state.query)));
     const removed = state.removed.has(`${state.block}.${state.head}`);
@@ -417,7 +417,7 @@ async function ask(root, thread, model, album) {
     const most = Math.max(...changed.logits.map((logit, k) => Math.abs(logit - untouched.logits[k])));
     const moves = `that moves most moves by ${most < 1e-4 ? most.toExponential(0) : most.toFixed(2)}`;
     if (!classes.length) {
-      const compared = `Changed and untouched, they have a ${answerOf(changed.logits)}; the feature ${moves}.`;
+      const compared = `Changed and untouched, they have a cosine of ${answerOf(changed.logits)}; the feature ${moves}.`;
       return `The model gives ${untouched.logits.length} features and no class. ${isChanged() ? compared : ""}`;
     }
     const [before, after] = [best(untouched.shares), best(changed.shares)];
@@ -434,11 +434,11 @@ async function ask(root, thread, model, album) {
     return judged + verdict;
   }
 
-  /** The first class; without classes, how similar features are to those that the untouched model ends with. */
+  /** The first class; without classes, the cosine of features and those that the untouched model ends with. */
   const answerOf = (shares) =>
     classes.length
       ? `${classes[best(shares)]}, ${percent(Math.max(...shares))}`
-      : `cosine of ${decimal(cosine(shares, answers.untouched.logits), 3)}`;
+      : decimal(cosine(shares, answers.untouched.logits), 3);
   const stage = (after) => (after ? `after block ${after - 1}` : "before block 0");
 
   function showLens(veiled) {
