@@ -161,9 +161,8 @@ def test_registers_are_asked_and_are_no_patches(browser, tmp_path):
         torch.nn.init.normal_(parameter, std=0.3)
     explore(model, photos(), PREPARE).save(tmp_path / "page.html")
     figure = Figure(browser, tmp_path / "page.html")
-    shares, weights = asked(
-        Pretrained(model, PREPARE, None, "vitbook", ()), Image.fromarray(photos()[0].permute(1, 2, 0).numpy())
-    )
+    image = Image.fromarray(photos()[0].permute(1, 2, 0).numpy())
+    shares, weights = asked(Pretrained(model, PREPARE, None, "vitbook", ()), image)
     close(figure.shares("untouched"), shares)
     names = ["the class token", "register 0", "register 1"]
     names += [f"row {row}, column {column}" for row in range(3) for column in range(5)]
