@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitbook.diagnosis import Finding
 from vitbook.diagnosis.case import Case, apart, logits_of, seeded, some
 from vitbook.diagnosis.watching import Watch, watched
-from vitbook.mistakes import IN_A_VIT, MISTAKES, as_class
+from vitbook.mistakes import IN_A_VIT, MISTAKES, make_mistakes
 from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.vit import VisionTransformer
 
@@ -253,7 +253,8 @@ def _explanations(case: Case, twin: nn.Module, images: Tensor) -> Iterator[tuple
         return
     for count in (1,) if case.large else (1, 2):
         for names in itertools.combinations(IN_A_VIT, count):
-            wrong = _with_mistakes(ours, *(as_class(MISTAKES[name]) for name in names))
+            wrong = deepcopy(ours)
+            make_mistakes(wrong, *names)
             try:
                 logits = logits_of(wrong, images)
             except (RuntimeError, ValueError, AttributeError):
@@ -278,15 +279,6 @@ def _with_epsilon(model: nn.Module, epsilon: float) -> nn.Module:
 
 def _epsilon(model: nn.Module) -> float | None:
     return next((module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)), None)
-
-
-def _with_mistakes(model: VisionTransformer, *mistakes: tuple[type, type]) -> VisionTransformer:
-    """A copy with other classes of modules: each as it should be, and with a mistake."""
-    model = deepcopy(model)
-    for module in list(model.modules()):
-        if variants := tuple(wrong for right, wrong in mistakes if right is type(module)):
-            module.__class__ = type("Mistaken", variants, {})
-    return model
 
 
 @torch.no_grad()
