@@ -14,8 +14,8 @@ from PIL import Image
 
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
-from vitbook.data import album, album_credits, photograph
 from vitbook.cnn import SmallCNN
+from vitbook.data import album, album_credits, photograph
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.explorer import live
 from vitbook.explorer.live import packed_model, worker_source
@@ -425,5 +425,5 @@ def test_a_model_that_is_not_computed_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="the model's 4 channels must be those of the preprocessing, got 3 channels"):
         packed_model(replace(small_vit(channels=4), preprocessing=small_vit().preprocessing))
     monkeypatch.setattr(live, "MOST_NUMBERS", 10_000)
-    with pytest.raises(ValueError, match="at most 10,000 parameters to answer in a page, got "):
+    with pytest.raises(ValueError, match="at most 10,000 parameters, as a page's script can hold no more, got "):
         packed_model(small_vit())

@@ -92,7 +92,7 @@ INVITATIONS = {
 }
 SIDE = 240  # of the still, in pixels
 MODELS = (VisionTransformer, ModernViT, DistilledVisionTransformer)  # that forward.js and modern.js compute
-MOST_NUMBERS = 100_000_000  # of a model: up to 540 MB of page
+MOST_NUMBERS = 100_000_000  # of a model: in float32, 533 of the 536 million letters that Chromium takes in a script
 FILE_BYTES = 2**24  # of weights, in base64: browsers limit how long a text can be
 
 
@@ -126,8 +126,9 @@ class LiveFigure:
 def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict] = ()) -> LiveFigure:
     """A model that answers in the page, on photographs or the reader's own, and can be interfered with.
 
-    model: a name of weights in the package, whose figure the book's site starts; or a model of the package, with what
-        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four.
+    model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
+        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four. A model without
+        classes has no bars: what a change does is said by the cosine of its features with and without it.
     photographs: those to choose from, each from `photograph`; the album's where none are given.
 
     Raises ValueError as `packed_model`.
@@ -494,7 +495,8 @@ def check_model(model: nn.Module) -> None:
         names = ", ".join(kind.__name__ for kind in MODELS)
         raise ValueError(f"model must be one of {names}, which the page computes, got {type(model).__name__}")
     if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
-        raise ValueError(f"model must have at most {MOST_NUMBERS:,} parameters to answer in a page, got {count:,}")
+        limit = f"at most {MOST_NUMBERS:,} parameters, as a page's script can hold no more"
+        raise ValueError(f"model must have {limit}, got {count:,}")
     with torch.device("meta"):
         expected = type(model)(model.config).state_dict().items()
     got = {name: tensor.shape for name, tensor in merged(model.state_dict()).items()}
@@ -515,7 +517,9 @@ def packed_model(trained: Pretrained) -> dict:
     if len(preprocessing["mean"]) != model.config.channels:
         has = f"{len(preprocessing['mean'])} channels"
         raise ValueError(f"the model's {model.config.channels} channels must be those of the preprocessing, got {has}")
-    tensors = {name: _small(tensor) for name, tensor in merged(model.state_dict()).items() if tensor.is_floating_point()}
+    tensors = {
+        name: _small(tensor) for name, tensor in merged(model.state_dict()).items() if tensor.is_floating_point()
+    }
     embedding, angles = model.embedding, getattr(model.encoder.blocks[0].attn, "angles", None)
     prefix = len(embedding.prefix_tokens)
     positions = embedding.positions().expand(1, prefix + math.prod(embedding.grid), -1)

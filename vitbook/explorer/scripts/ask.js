@@ -40,7 +40,7 @@ async function ask(root, thread, model, album) {
   const { simd } = await thread("load", model);
 
   const photographs = new Map(); // name → {title, canvas, seen}
-  const answers = { untouched: null, changed: null };
+  const answers = { of: null, untouched: null, changed: null }; // of: an entry of `photographs`
   let guessed = null; // what the reader has said of the change: "stays", "changes", "show"; null before
   /** @type {State} */
   const state = readAddress();
@@ -180,12 +180,13 @@ async function ask(root, thread, model, album) {
     if (interferes) {
       find(".figure").setAttribute("aria-busy", true);
       const name = state.photo;
-      const untouched = await thread("ask", { name });
-      const changed = isChanged() ? await thread("ask", { name, change: changeOf() }) : untouched;
+      const of = photographs.get(name);
+      const untouched = of === answers.of ? answers.untouched : understood(await thread("ask", { name }));
+      const changed = isChanged() ? understood(await thread("ask", { name, change: changeOf() })) : untouched;
       if (own !== latest) {
         return; // the reader has gone on
       }
-      Object.assign(answers, { untouched: understood(untouched), changed: understood(changed) });
+      Object.assign(answers, { of, untouched, changed });
       root.querySelectorAll(".drop").forEach((drop) => drop.remove());
     }
     show();
@@ -356,7 +357,7 @@ async function ask(root, thread, model, album) {
     }
     find(".said").textContent = state.photo === "drawing" && classes.length ? `The model says ${answerOf(answers.untouched.shares)}.` : "";
     control("after").value = state.after;
-    find("output").textContent = `${stage(state.after)}: ${answerOf(answers[column].lens[state.after])}`;
+    find("output").textContent = `${stage(state.after)}: ${classes.length ? "" : "cosine "}${answerOf(answers[column].lens[state.after])}`;
     control("after").setAttribute("aria-valuetext", find("output").textContent);
     root.querySelectorAll("[name=token]").forEach((button, token) => button.setAttribute("aria-pressed", String(token === state.query)));
     const removed = state.removed.has(`${state.block}.${state.head}`);
@@ -416,7 +417,7 @@ async function ask(root, thread, model, album) {
     const most = Math.max(...changed.logits.map((logit, k) => Math.abs(logit - untouched.logits[k])));
     const moves = `that moves most moves by ${most < 1e-4 ? most.toExponential(0) : most.toFixed(2)}`;
     if (!classes.length) {
-      const compared = `Changed and untouched, they have a ${answerOf(changed.logits)}; the feature ${moves}.`;
+      const compared = `Changed and untouched, they have a cosine of ${answerOf(changed.logits)}; the feature ${moves}.`;
       return `The model gives ${untouched.logits.length} features and no class. ${isChanged() ? compared : ""}`;
     }
     const [before, after] = [best(untouched.shares), best(changed.shares)];
@@ -433,11 +434,11 @@ async function ask(root, thread, model, album) {
     return judged + verdict;
   }
 
-  /** The first class; without classes, how similar features are to those that the untouched model ends with. */
+  /** The first class; without classes, the cosine of features and those that the untouched model ends with. */
   const answerOf = (shares) =>
     classes.length
       ? `${classes[best(shares)]}, ${percent(Math.max(...shares))}`
-      : `cosine of ${decimal(cosine(shares, answers.untouched.logits), 3)}`;
+      : decimal(cosine(shares, answers.untouched.logits), 3);
   const stage = (after) => (after ? `after block ${after - 1}` : "before block 0");
 
   function showLens(veiled) {
@@ -603,6 +604,8 @@ async function ask(root, thread, model, album) {
 
   /** What each head's removal costs: the answer's probability without it, on its thumbnail. */
   async function eachHead() {
+    const seconds = Math.ceil((thumbnails.changed.length * answers.untouched.milliseconds) / 1000);
+    find(".caption").textContent = `Asking ${thumbnails.changed.length} times, about ${seconds} s.`;
     const all = await thread("withoutEach", { name: state.photo, change: changeOf() });
     const class_ = best(answers.changed.shares);
     all.forEach((logits, i) => {
