@@ -6,6 +6,7 @@ The colors are in _static/book.css. The browser suite, tests/browser/, holds eve
 import re
 from pathlib import Path
 
+from PIL import Image
 from sphinx.application import Sphinx
 
 # Each is what is written, and what it becomes; all can be applied twice.
@@ -33,6 +34,9 @@ REPAIRS = {
 
 # Draws each icon a second time, as SVG: 1.5 MB before the first word. The theme's fonts have the icons too.
 ICONS = re.compile(r'<script src="[^"]*/fontawesome\.js[^"]*"></script>\s*')
+
+# Without their size, what stands below them would move when they come. The cards' have a place of their own.
+IMAGE = re.compile(r'<img (?![^>]*\s(?:width|loading)=)(?=[^>]*\ssrc="([^"]*\b_images/[^"]+)")')
 
 # The arguments of a long signature, one a line: <dd> in a <dl> that has no <dt>.
 ARGUMENTS = re.compile(
@@ -72,13 +76,23 @@ def load_less(app: Sphinx, pagename: str, templatename: str, context: dict, doct
             script.attributes["defer"] = "defer"
 
 
+def sized(html: str, folder: Path) -> str:
+    """Each image of a page with its width and height."""
+
+    def with_size(match: re.Match) -> str:
+        with Image.open(folder / match[1]) as image:
+            return f'<img width="{image.width}" height="{image.height}" '
+
+    return IMAGE.sub(with_size, html)
+
+
 def repair_pages(app: Sphinx, error: Exception | None) -> None:
     """Repair every page that was written; one that was not is as it was left the last time."""
     if error or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
         html = path.read_text(encoding="utf-8")
-        if (better := repaired(html)) != html:
+        if (better := sized(repaired(html), path.parent)) != html:
             path.write_text(better, encoding="utf-8")
 
 

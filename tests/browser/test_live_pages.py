@@ -1,7 +1,7 @@
 """Pages with a live figure: nothing that is read moves, and paper has the figure as it stands, without controls."""
 
 import pytest
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, Route
 from visits import Site, Visit
 
 FIGURES = [
@@ -44,6 +44,12 @@ def start(visit: Visit, figure: str) -> Locator:
     return host.locator(".figure")
 
 
+def late(route: Route) -> None:
+    """An image that comes when the words have been painted."""
+    route.request.frame.wait_for_function("performance.getEntriesByType('paint').length")
+    route.continue_()
+
+
 @pytest.mark.parametrize("mode", ["light", "phone"])
 @pytest.mark.parametrize(("path", "figure_name"), FIGURES)
 def test_nothing_moves_while_the_page_loads_and_the_figure_starts(
@@ -51,6 +57,7 @@ def test_nothing_moves_while_the_page_loads_and_the_figure_starts(
 ) -> None:
     with site.visit("notation.html", mode) as visit:
         visit.page.add_init_script(SHIFTS)
+        visit.page.route("**/_images/*", late)
         visit.go(site.base + path)
         visit.page.wait_for_load_state("networkidle")
         figure = start(visit, figure_name)

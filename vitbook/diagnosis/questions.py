@@ -201,7 +201,7 @@ def order_counts(case: Case) -> None:
         raise Failed(
             "every exchange of patches changes the logits.",
             "something knows where a patch is: positions, a reshape that mixes tokens, or a convolution over them.",
-            "06_patches.ipynb#a-bag-of-patches",
+            "07_embedding.ipynb#a-bag-of-patches",
         )
 
 
