@@ -114,8 +114,8 @@ def step_call(model: nn.Module, images: Tensor, labels: Tensor, precision: str) 
     return step
 
 
-def pictures(config: ViTConfig, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Random pictures and labels that fit the model. → (B, C, H, W), (B)."""
+def random_batch(config: ViTConfig, batch: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random images and labels that fit the model. → (B, C, H, W), (B)."""
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(batch, config.channels, *config.image_size, generator=generator)
     return images.to(device), torch.randint(config.num_classes, (batch,), generator=generator).to(device)
@@ -123,7 +123,7 @@ def pictures(config: ViTConfig, batch: int, device: torch.device) -> tuple[Tenso
 
 def make_call(model: nn.Module, config: ViTConfig, batch: int, kind: str, precision: str, device: torch.device):
     """What is measured: one call of kind "forward" or "step"."""
-    images, labels = pictures(config, batch, device)
+    images, labels = random_batch(config, batch, device)
     if kind == "forward":
         return forward_call(model, images, precision)
     return step_call(model, images, labels, precision)

@@ -47,7 +47,7 @@ def standing_table(measured: list[dict]) -> str:
             said = f"{middle:.2f} ({low:.2f}–{high:.2f}) {verdict(low, middle, high)}" if fastest else "–"
             line += [fastest or "–", said] if ours == OURS else [said]
         lines.append([*line, f"{100 * row['share_of_peak']:.0f} %"])
-    header = ["Row", "Pictures", "Ours, ms", "Fastest peer", "Ours ÷ its", "Ours ÷ SimpleViT", "Of the peak"]
+    header = ["Row", "Images", "Ours, ms", "Fastest peer", "Ours ÷ its", "Ours ÷ SimpleViT", "Of the peak"]
     return table(header, lines)
 
 
@@ -73,13 +73,13 @@ def equal_work_table(row: dict) -> str:
 
 
 METHOD = """\
-Every model has random weights and gets the same random pictures. All take turns, round after round; each round begins
-with another. A ratio is taken within a round; shown are the median and the quartiles over the rounds. Ahead or behind
-is what differs by more than 3 % and points the same way in three rounds of four; the rest is level.
+Every model has random weights and gets the same random images. All take turns, round after round, and each round begins
+with another model. Ratios are taken within a round; the tables show their median and quartiles over the rounds. Ahead
+or behind is what differs by more than 3 % in the same direction in three rounds of four; the rest is level.
 
 A forward pass is without gradients; a step is forward, cross-entropy, backward and fused AdamW; bfloat16 is autocast.
-SimpleViT has no class token and is compared with ours in the same shape. The share of the peak is of what a large
-matrix product reached in the same rounds, with FLOPs by formula; a step is three forward passes."""
+SimpleViT has no class token and is compared with ours in the same shape. The peak is the speed that a large matrix
+product reached in the same rounds, and the share of it counts FLOPs by formula; a step is three forward passes."""
 
 
 def to_markdown(runs: list[dict]) -> str:
@@ -112,7 +112,7 @@ def parts_of(results: dict) -> list[str]:
             "The peer's time over ours: above 1, the peer is slower.",
             peers_table(results["rows"]),
             "### Equal work",
-            "Checked in every row: all give scores of the same shape and type.",
+            "Checked in every row: all give logits of the same shape and type.",
             equal_work_table(results["rows"][0]),
         ]
     if results["memory"]:
@@ -125,7 +125,7 @@ def parts_of(results: dict) -> list[str]:
             "### Memory",
             "Peak of a fresh process over two steps, in MB: of the whole process with its libraries on a CPU, of "
             "torch's allocations on a GPU.",
-            table(["Row", "Pictures", *names], lines),
+            table(["Row", "Images", *names], lines),
         ]
     if results["imports"]:
         lines = [
@@ -141,7 +141,7 @@ def parts_of(results: dict) -> list[str]:
     if results["commands"]:
         parts += [
             "### The project's own commands",
-            "Seconds on the clock; in brackets, those of the slowest parts by themselves.",
+            "Seconds on the clock; in brackets, those of the slowest parts alone.",
             table(["Command", "Seconds", "Processes", "Slowest"], command_lines(results)),
         ]
     return parts

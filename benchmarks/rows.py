@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from vitbook.vit import CONFIGS, ViTConfig
 
 KINDS = ("forward", "step")
-# a name for the table: the package's name, pictures in a batch on a CPU and on a GPU
+# a name for the table: the package's name, images in a batch on a CPU and on a GPU
 SIZES = {
     "cifar": ("vit_cifar", 32, 1024),
     "Ti/16": ("vit_ti_16", 8, 256),

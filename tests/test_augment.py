@@ -243,7 +243,6 @@ def test_erasing_takes_its_share_of_the_images_and_keeps_the_rest():
 # RandAugment
 
 MOVES = OPERATIONS[:5]
-WITHOUT_STRENGTH = ("auto_contrast", "equalize")
 
 
 def applied(name: str, images: torch.Tensor, strength: float) -> torch.Tensor:

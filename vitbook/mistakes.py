@@ -836,6 +836,14 @@ def broken_vit(config: ViTConfig, *names: str) -> VisionTransformer:
         return build(config)
 
 
+def make_mistakes(model: nn.Module, *names: str) -> None:
+    """Let the parts of a right model make the named mistakes, in place and with the weights that it has."""
+    classes = [as_class(MISTAKES[name]) for name in names]
+    for module in list(model.modules()):
+        if variants := tuple(wrong for right, wrong in classes if right is type(module)):
+            module.__class__ = type("Mistaken", variants, {})
+
+
 def as_class(mistake: Mistake) -> tuple[Callable, Callable]:
     """The class of modules in which the mistake is made, as it should be and with the mistake."""
     right, wrong = mistake.instead_of, mistake.variant

@@ -56,6 +56,14 @@ def test_links_of_pages_lead_somewhere(page: Path) -> None:
     assert not [name for name in files if not (page.parent / name).exists()]
 
 
+def test_sections_that_the_package_names_are_in_their_chapters() -> None:
+    """Where a mistake, a question or a failure says to read."""
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "vitbook").rglob("*.py"))
+    named = set(re.findall(r'"(\d\d_\w+)(?:\.ipynb)?#([\w-]+)"', sources))
+    anchors = {path.stem: lint.page_anchors(path) for path in CHAPTERS}
+    assert len(named) > 50 and not [place for place in named if place[1] not in anchors.get(place[0], ())]
+
+
 def test_the_install_cell_installs_only_where_the_package_is_missing(monkeypatch) -> None:
     """The cell as Python: `%pip` stands for a call that is counted."""
     source = re.sub(

@@ -1,6 +1,5 @@
 """A model is compared with a reference: passed where it does the same, else where they part and which mistake it is."""
 
-import notebook_lint as lint
 import pytest
 import torch
 from gallery import IMAGE, OfTransformers
@@ -8,7 +7,6 @@ from properties import HEADS, HIDDEN, D, K, small_config
 from styles import HfViT, TimmViT
 from torch import nn
 
-from vitbook.diagnosis import like
 from vitbook.diagnosis.like import compare
 from vitbook.mistakes import MISTAKES, broken_vit
 from vitbook.vit import VisionTransformer
@@ -91,9 +89,3 @@ def test_what_has_no_counterpart_is_listed():
 def test_a_reference_for_other_images_or_classes_is_refused(changes):
     with pytest.raises(ValueError, match="the reference"):
         found(ours(), ours(**changes))
-
-
-def test_every_explanation_says_where_to_read():
-    for where in (like.WHERE, like._NORM, like._GELU, like._QKV):
-        chapter, _, anchor = where.partition("#")
-        assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), where

@@ -3,7 +3,6 @@
 import copy
 
 import loops
-import notebook_lint as lint
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,7 +12,7 @@ from torch.optim import lr_scheduler
 from vitbook.data import Dataset, Split
 from vitbook.diagnosis import examine_training, watch
 from vitbook.diagnosis.questions import Failed
-from vitbook.diagnosis.training import DATA_QUESTIONS, QUESTIONS, neighbors_agree
+from vitbook.diagnosis.training import neighbors_agree
 
 WRONG = {name: (question, run) for question, runs in loops.WRONG.items() for name, run in runs.items()}
 
@@ -94,12 +93,6 @@ def test_it_wants_a_model_and_an_optimizer():
         pass
     with pytest.raises(TypeError, match="optimizer"), watch(loops.ViT(), 0.1):
         pass
-
-
-def test_every_question_says_where_to_read():
-    for question in [*QUESTIONS, *DATA_QUESTIONS]:
-        chapter, _, anchor = question.where.partition("#")
-        assert anchor in lint.page_anchors(lint.CHAPTERS / chapter), question.where
 
 
 # A model on a data set

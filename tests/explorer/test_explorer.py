@@ -4,13 +4,17 @@ import re
 
 import pytest
 import torch
-from test_live_ask import Figure, close
+import torch.nn.functional as F
+from PIL import Image
+from test_live_ask import CELLS, Figure, asked, close, without_heads
 from torch.testing import assert_close
 
-from vitbook.attention_maps import gradient_weighted_attention, recorded_attention, rollout
+from vitbook.attention_maps import gradient_weighted_attention, logit_lens, recorded_attention, residual_stream, rollout
+from vitbook.cnn import SmallCNN
 from vitbook.data import photograph
 from vitbook.explorer import explore, observe_attention
-from vitbook.pretrained import Preprocessing
+from vitbook.modern import ModernConfig, ModernViT
+from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.vit import VisionTransformer, ViTConfig
 
 pytest_plugins = ["browser"]
@@ -114,6 +118,79 @@ def test_the_page_says_of_each_image_what_torch_says_and_of_another_size_too(bro
     assert browser.errors == []
 
 
+def test_without_classes_it_says_how_similar_the_features_stay(browser, tmp_path):
+    browser.screen()
+    trained, image = Pretrained(small_vit(num_classes=0), PREPARE, None, "vitbook", ()), photos()[0]
+    inputs = PREPARE(image)
+    figure = explore(trained.model, photos(), PREPARE)
+    assert "The model has no classes; it gives 24 features." in still(figure)
+    figure.save(tmp_path / "page.html")
+    figure = Figure(browser, tmp_path / "page.html")
+    assert figure.says() == "The model gives 24 features and no class."
+    for selector in (".bars", ".ask-first", ".predict"):
+        assert figure.page.locator(selector).first.is_hidden()
+    figure.page.locator("[data-column=untouched] .heads button").nth(4).click()
+    figure.page.locator("[name=remove]").click()
+    without = without_heads(trained, (1, 1)).model
+    with torch.no_grad():
+        before, after = trained.model(inputs)[0], without(inputs)[0]
+        lens = logit_lens(without, residual_stream(without, inputs))[:, 0]
+    cosine, moved = F.cosine_similarity(before, after, dim=0), (after - before).abs().max()
+    assert figure.says() == (
+        f"The model gives 24 features and no class. Changed and untouched, they have a cosine of {cosine:.3f}; the "
+        f"feature that moves most moves by {moved:.2f}."
+    )
+    figure.page.locator(".lens summary").click()
+    shown = figure.page.locator(".lens tbody td:last-child").all_inner_texts()
+    numbers = torch.tensor([float(text.replace("−", "-")) for text in shown])
+    assert_close(numbers, F.cosine_similarity(lens, before, dim=-1), atol=6e-4, rtol=0)
+    figure.page.locator("[name=reset]").click()
+    figure.settle()
+    figure.page.locator("[name=each]").click()
+    figure.page.locator(".drop").last.wait_for()
+    assert float(figure.page.locator(".drop").nth(4).inner_text()) == pytest.approx(cosine.item(), abs=0.006)
+    assert browser.errors == []
+
+
+def test_registers_are_asked_and_are_no_patches(browser, tmp_path):
+    browser.screen()
+    torch.manual_seed(1)
+    size = dict(image_size=(12, 20), patch_size=4, num_classes=4, dim=24, depth=2, num_heads=3, mlp_dim=48)
+    model = ModernViT(ModernConfig(**size, registers=2, rotary_base=100.0, norm="rms", swiglu=True)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    explore(model, photos(), PREPARE).save(tmp_path / "page.html")
+    figure = Figure(browser, tmp_path / "page.html")
+    image = Image.fromarray(photos()[0].permute(1, 2, 0).numpy())
+    shares, weights = asked(Pretrained(model, PREPARE, None, "vitbook", ()), image)
+    close(figure.shares("untouched"), shares)
+    names = ["the class token", "register 0", "register 1"]
+    names += [f"row {row}, column {column}" for row in range(3) for column in range(5)]
+
+    def most(row: torch.Tensor) -> str:
+        return f"{names[row.argmax()]}, {100 * row.max():.1f}\u00a0%"
+
+    labels = [label.partition(": most on ")[2] for label in figure.heads("untouched")]
+    assert labels == [most(row) for row in weights[:, :, 0].flatten(0, 1)]
+    caption = figure.page.locator(".caption")
+    for press, token in (("[data-patch='7']", 3 + 7), ("[name=token] >> nth=2", 2)):
+        figure.page.locator(press).click()
+        row = weights[1, 0, token]
+        said = f"Untouched, block 1, head 0: what {names[token]} attends to. Most: {most(row)}."
+        assert caption.inner_text() == said
+        shown = [label.rpartition(": ")[2].partition("\u00a0")[0] for label in figure.page.evaluate(CELLS)]
+        assert_close(torch.tensor([float(share) for share in shown]), 100 * row[3:], atol=0.06, rtol=0)
+    assert "query=2" in figure.page.evaluate("location.hash")
+    figure.page.locator("[name=mode][value=cover]").check()
+    figure.page.locator("[data-patch='7']").click()
+    figure.page.locator("[name=show]").click()
+    inputs = PREPARE(photos()[0])
+    inputs[..., 4:8, 8:12] = 0
+    with torch.no_grad():
+        close(figure.shares("changed"), model(inputs)[0].softmax(dim=-1))
+    assert browser.errors == []
+
+
 @pytest.mark.door
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -124,7 +201,7 @@ def test_the_page_says_of_each_image_what_torch_says_and_of_another_size_too(bro
         (dict(prepare=PREPARE.normalize), "prepare must be a Preprocessing"),
         (dict(titles=["one"]), "titles must be 2, one for each image, got 1"),
         (dict(class_names=["cat", "dog"]), "class_names must be 4, one for each class, got 2"),
-        (dict(model=small_vit(num_classes=0)), "model must be a VisionTransformer with classes"),
+        (dict(model=SmallCNN(3, 10)), "model must be one of VisionTransformer, .*, got SmallCNN"),
     ],
 )
 def test_what_does_not_fit_is_named(changes, message):

@@ -16,7 +16,8 @@ from PIL import Image
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
 from vitbook.explorer import live
-from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
+from vitbook.vit import create_vit
 
 pytest_plugins = ["browser"]
 FIGURE = ".vitbook-live"
@@ -359,6 +360,23 @@ def test_the_readers_own_file_is_answered_as_in_python_chosen_dropped_or_pasted(
         assert page.evaluate("logits") == chosen
 
 
+@pytest.mark.slow
+def test_a_model_of_86_million_parameters_in_float32_answers(browser, tmp_path):
+    browser.context.set_default_timeout(600_000)  # milliseconds; there are 460 MB to read
+    browser.screen()
+    browser.before_each_page(LISTEN)
+    torch.manual_seed(0)
+    model = create_vit("vit_b_16").eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.02)
+    large = Pretrained(model, Preprocessing((0.5,) * 3, (0.5,) * 3, (224, 224)), None, "vitbook", ())
+    live.ask(large, live.album()[:1]).save(tmp_path / "large.html")
+    figure = Figure(browser, tmp_path / "large.html")
+    expected = logits(large, photograph())
+    torch.testing.assert_close(torch.tensor(figure.page.evaluate("logits")), expected, atol=1e-5, rtol=0)
+    assert browser.errors == []
+
+
 def test_a_file_that_is_none_or_too_large_is_refused_and_the_answer_stays(listened, trained):
     before = listened.says()
     assert notice(listened, "letter.png", b"Dear reader") == "letter.png is not an image that this browser can read."
@@ -604,7 +622,7 @@ def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
     assert len(gzip.compress(code.encode())) < 70_000
     for small in live.SMALL:
         parts = getattr(live, small)().parts
-        own = "".join(script for name, script in parts.items() if name not in ("digits", "thread-train"))
+        own = "".join(script for name, script in parts.items() if name not in ("digits", "computing", "thread-train"))
         assert len(gzip.compress(own.encode())) < 20_000
     scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}
     still = re.sub(r'<span class="elsewhere">.*?</span>', "", figure.still)

@@ -14,9 +14,14 @@ from PIL import Image
 
 from vitbook._support.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
+from vitbook.cnn import SmallCNN
 from vitbook.data import album, album_credits, photograph
 from vitbook.distillation import DistilledVisionTransformer
+from vitbook.explorer import live
 from vitbook.explorer.live import packed_model, worker_source
+from vitbook.finetuning import add_lora
+from vitbook.heads import HiddenLayerHead
+from vitbook.modern import ACTIVATIONS, ModernConfig, ModernViT
 from vitbook.patches import patchify, unpatchify
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -107,11 +112,12 @@ def trained() -> Pretrained:
     return load_pretrained("vitbook:cifar10")
 
 
-def small_vit(**changes) -> Pretrained:
+def small_vit(kind: type = VisionTransformer, **changes) -> Pretrained:
     """Two blocks of three heads, every size different, with weights large enough that attention is far from even."""
     torch.manual_seed(3)
     settings = dict(image_size=(12, 20), patch_size=4, num_classes=7, dim=24, depth=2, num_heads=3, mlp_dim=44)
-    model = VisionTransformer(ViTConfig(**settings | changes)).eval()
+    config = ModernConfig if kind is ModernViT else ViTConfig
+    model = kind(config(**settings | changes)).eval()
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     preprocessing = Preprocessing(
@@ -130,9 +136,9 @@ def torch_says(trained: Pretrained, images: torch.Tensor) -> tuple[torch.Tensor,
         return logits, weights, logit_lens(trained.model, states)[:, 0], alike
 
 
-def assert_same(got: tuple, expected: tuple) -> None:
+def assert_same(got: tuple, expected: tuple, of: str = "") -> None:
     for mine, theirs in zip(got, expected, strict=True):
-        torch.testing.assert_close(mine, theirs, **TOLERANCE)
+        torch.testing.assert_close(mine, theirs, **TOLERANCE, msg=lambda said: f"{of}: {said}")
 
 
 @pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
@@ -153,7 +159,10 @@ def test_logits_and_every_attention_weight_of_the_album_are_those_of_torch(scrip
         dict(pool="mean"),
         dict(channels=1),
         dict(positions="sincos_2d"),
+        dict(positions="none"),
         dict(qkv_bias=False),
+        dict(num_classes=0),
+        dict(num_classes=0, pool="mean"),
         dict(stem=(8,), patch_size=4),
         dict(stem=(8, 8, 12)),
         dict(dim=18, mlp_dim=10),
@@ -162,10 +171,78 @@ def test_logits_and_every_attention_weight_of_the_album_are_those_of_torch(scrip
 )
 def test_every_kind_of_model_is_computed(scripts, changes, simd):
     trained = small_vit(**changes)
+    assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)))
+
+
+def seen_by(trained: Pretrained) -> torch.Tensor:
+    """A photograph, as a small model takes it."""
+    return trained.preprocessing(photograph("flower"))
+
+
+def said_by(scripts: Scripts, trained: Pretrained, simd: bool = True, **change) -> tuple[torch.Tensor, ...]:
+    """What the scripts say of the same."""
     scripts.load(trained, simd)
-    image = photograph("flower")[:, 100:112, 200:220].permute(1, 2, 0).numpy()
-    view = torch.from_numpy(scripts.see(image)).permute(2, 0, 1)[None, : trained.model.config.channels]
-    assert_same(scripts.ask(), torch_says(trained, trained.preprocessing.normalize(view)))
+    scripts.see(photograph("flower").permute(1, 2, 0).numpy())
+    return scripts.ask(**change)
+
+
+# What came after 2021, each part alone and as models have them together
+ROTARY = dict(positions="none", rotary_base=100.0)
+DINOV2 = dict(registers=4, swiglu=True, layer_scale=0.5)
+DINOV3 = ROTARY | dict(registers=4, layer_scale=0.5, norm_eps=1e-5, num_classes=0)
+CLIP = dict(embedding_norm=True, activation="quick_gelu", norm_eps=1e-5, num_classes=0)
+SIGLIP = dict(attention_pool=True, activation="gelu_tanh", class_token=False, pool="mean")
+TODAY = ROTARY | dict(norm="rms", qk_norm=True, swiglu=True, qkv_bias=False, registers=2)
+LATER = [
+    {},
+    dict(norm="rms"),
+    dict(norm_eps=0.1, embedding_norm=True),
+    ROTARY,
+    dict(rotary_base=30.0),
+    dict(qk_norm=True),
+    dict(layer_scale=0.5),
+    dict(swiglu=True),
+    *(dict(activation=name) for name in ACTIVATIONS),
+    dict(registers=2),
+    dict(registers=2, class_token=False, pool="mean"),
+    dict(attention_pool=True, swiglu=True, norm_eps=0.1),
+    DINOV2,
+    DINOV3,
+    CLIP,
+    SIGLIP,
+    TODAY,
+]
+
+
+@pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
+def test_what_came_after_2021_is_computed(scripts, simd):
+    for changes in LATER:
+        trained = small_vit(ModernViT, **changes)
+        assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)), str(changes))
+
+
+@pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
+def test_both_tokens_of_a_distilled_model_are_heard(scripts, simd):
+    for changes in ({}, dict(num_classes=0)):
+        trained = small_vit(DistilledVisionTransformer, **changes)
+        assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)), str(changes))
+
+
+@pytest.mark.parametrize("name", ["dino", "lejepa", "mae"])
+def test_shipped_models_without_classes_give_their_features(scripts, name):
+    trained = load_pretrained(f"vitbook:{name}")
+    scripts.load(trained)
+    scripts.see(album().images[0].permute(1, 2, 0).numpy())
+    assert_same(scripts.ask(), torch_says(trained, trained.preprocessing.normalize(album().images[:1])))
+
+
+def test_lora_is_merged(scripts):
+    trained = small_vit()
+    add_lora(trained.model, rank=2)
+    torch.manual_seed(0)
+    for parameter in trained.model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    assert_same(said_by(scripts, trained), torch_says(trained, seen_by(trained)))
 
 
 # Interfering with it
@@ -252,6 +329,46 @@ def test_removed_heads_say_nothing(scripts, trained, asked):
     torch.testing.assert_close(each[2 * config.num_heads + 1], scripts.ask(removed=["2.1"])[0])
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [(ModernViT, TODAY), (ModernViT, DINOV3), (ModernViT, CLIP), (ModernViT, SIGLIP | dict(rotary_base=30.0))]
+    + [(DistilledVisionTransformer, {})],
+    ids=["today", "dinov3", "clip", "siglip", "distilled"],
+)
+def test_later_models_are_interfered_with_as_in_torch(scripts, kind, changes):
+    trained = small_vit(kind, **changes)
+    model, images = trained.model, seen_by(trained)
+    prefix, order = len(model.embedding.prefix_tokens), shuffled(trained)
+    untouched = torch_says(trained, images)
+    without = deepcopy(trained)
+    for positions in without.model.embedding.positions.parameters():
+        positions.data.zero_()
+    moved = deepcopy(trained)
+    for block, still in zip(moved.model.encoder.blocks, without.model.encoder.blocks, strict=True):
+        if (angles := getattr(block.attn, "angles", None)) is not None:
+            still.attn.angles, block.attn.angles = None, torch.cat([angles[:prefix], angles[prefix + order]])
+    headless = deepcopy(trained)
+    for name in ("0.1", "1.2"):
+        block, head = map(int, name.split("."))
+        headless.model.encoder.blocks[block].attn.proj.weight.data[:, 8 * head : 8 * (head + 1)] = 0
+    patches, size = patchify(images, 4), model.config.image_size
+    covered = patches.clone()
+    covered[:, [0, 7]] = 0
+    expected = {
+        "withoutPositions": (True, torch_says(without, images)),
+        "after": (order.tolist(), hooked(moved, moved.model.embedding, prefix, images)),
+        "before": (order.tolist(), hooked(trained, model.embedding.patch_embed, 0, images)),
+        "removed": (["0.1", "1.2"], torch_says(headless, images)),
+        "pixels": (order.tolist(), torch_says(trained, unpatchify(patches[:, order], 4, size))),
+        "covered": ([0, 7], torch_says(trained, unpatchify(covered, 4, size))),
+    }
+    said_by(scripts, trained)
+    for name, (value, said) in expected.items():
+        assert_same(scripts.ask(**{name: value}), said, name)
+        differs = (said[0] - untouched[0]).abs().max()
+        assert differs < 1e-5 if name == "after" else differs > 1e-3, name
+
+
 # Images
 
 
@@ -294,11 +411,19 @@ def test_the_albums_files_are_decoded_as_pillow_decodes_them(scripts, trained):
 
 
 @pytest.mark.door
-def test_a_model_that_is_not_computed_is_refused():
-    with pytest.raises(ValueError, match="model must be a VisionTransformer with classes"):
-        packed_model(small_vit(num_classes=0))
-    distilled = DistilledVisionTransformer(small_vit().model.config)
-    with pytest.raises(ValueError, match="got DistilledVisionTransformer"):
-        packed_model(replace(small_vit(), model=distilled))
-    with pytest.raises(ValueError, match="at most 25,000,000 parameters to answer in a page, got 26,"):
-        packed_model(small_vit(mlp_dim=270_000))
+def test_a_model_that_is_not_computed_is_refused(monkeypatch):
+    class Other(VisionTransformer):
+        pass
+
+    for model in (SmallCNN(3, 10), Other(small_vit().model.config)):
+        with pytest.raises(ValueError, match=f"model must be one of VisionTransformer, .*, got {type(model).__name__}"):
+            packed_model(replace(small_vit(), model=model))
+    changed = small_vit()
+    changed.model.head = HiddenLayerHead(24, 5, 7)
+    with pytest.raises(ValueError, match="the parts that its config says, which head.bias, head.head.bias, .* are not"):
+        packed_model(changed)
+    with pytest.raises(ValueError, match="the model's 4 channels must be those of the preprocessing, got 3 channels"):
+        packed_model(replace(small_vit(channels=4), preprocessing=small_vit().preprocessing))
+    monkeypatch.setattr(live, "MOST_NUMBERS", 10_000)
+    with pytest.raises(ValueError, match="at most 10,000 parameters, as a page's script can hold no more, got "):
+        packed_model(small_vit())

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from foreign import fused, renamed, shaken
 from torch.testing import assert_close
 
 from vitbook.pretrained import Pretrained, load_pretrained, to_source
@@ -28,22 +29,18 @@ FILE |= {".attention.v_proj": ".attention.attention.value", ".attention.o_proj":
 
 
 def theirs(registers: int, swiglu: bool):
-    """Hugging Face's model in float64, with numbers so large that every one of them matters."""
+    """Hugging Face's model."""
     names = ("Dinov2WithRegistersConfig", "Dinov2WithRegistersModel") if registers else ("Dinov2Config", "Dinov2Model")
     config, model = (getattr(transformers, name) for name in names)
     extra = {"num_register_tokens": registers} if registers else {}
-    model = model(config(**SIZES, use_swiglu_ffn=swiglu, **extra)).double().eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, mean=0.1, std=0.3)
-    return model
+    return shaken(model(config(**SIZES, use_swiglu_ffn=swiglu, **extra)))
 
 
 def in_names_of(state: dict, whose: str) -> dict:
     """The same weights as Hugging Face's library has them in memory, in its files, or as DINOv2's own files."""
     if whose == "memory":
         return state
-    for old, new in FILE.items():
-        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    state = renamed(state, FILE)
     for i in range(DEPTH):
         mlp = f"encoder.layer.{i}.mlp."
         for part in ("weight", "bias") if f"{mlp}gate_proj.weight" in state else ():
@@ -52,14 +49,8 @@ def in_names_of(state: dict, whose: str) -> dict:
             state[f"{mlp}weights_out.{part}"] = state.pop(f"{mlp}down_proj.{part}")
     if whose == "file":
         return state
-    for i in range(DEPTH):
-        heads = f"encoder.layer.{i}.attention.attention."
-        for part in ("weight", "bias"):
-            three = [state.pop(f"{heads}{name}.{part}") for name in ("query", "key", "value")]
-            state[f"encoder.layer.{i}.attn.qkv.{part}"] = torch.cat(three)
-    for old, new in HUB.items():
-        state = {name.replace(old, new): tensor for name, tensor in state.items()}
-    return state
+    three = tuple(f"attention.attention.{name}." for name in ("query", "key", "value"))
+    return renamed(fused(state, three, "attn.qkv."), HUB)
 
 
 def same_again(loaded: Pretrained, state: dict, without: tuple[str, ...] = ("mask_token",)) -> None:
@@ -107,8 +98,7 @@ def test_deit3_is_dinov2_with_a_head_and_no_position_for_the_class_token(names):
     model, x, head = theirs(0, False), torch.randn(2, 3, SIDE, SIDE), torch.nn.Linear(D, 5)
     state = without_class_position(in_names_of(model.state_dict(), "hub"))
     del state["mask_token"]
-    for old, new in zip(("ls1.gamma", "ls2.gamma"), names, strict=True):
-        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    state = renamed(state, dict(zip(("ls1.gamma", "ls2.gamma"), names, strict=True)))
     state |= {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
     loaded = load_pretrained(state, num_heads=3)
     assert loaded.layout == "deit3" and loaded.preprocessing.crop == 1.0
@@ -144,30 +134,23 @@ def dinov3(gated: bool, **changes):
     sizes = {name: value for name, value in SIZES.items() if name != "mlp_ratio"}
     settings = dict(intermediate_size=52, num_register_tokens=2) | changes
     settings |= dict(use_gated_mlp=True, hidden_act="silu") if gated else {}
-    model = transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(**sizes | settings)).double().eval()
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, mean=0.1, std=0.3)
-    return model
+    return shaken(transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(**sizes | settings)))
 
 
 def in_names_of_its_authors(state: dict) -> dict:
     """Queries, keys and values in one, a bias of keys that a mask takes away, and the periods of rotation."""
     state = {name.removeprefix("model."): tensor for name, tensor in state.items()}
     for i in range(DEPTH):
-        block = f"layer.{i}.attention."
-        state[f"{block}k_proj.bias"] = torch.randn(D)
-        for part in ("weight", "bias"):
-            three = [state.pop(f"{block}{name}.{part}") for name in ("q_proj", "k_proj", "v_proj")]
-            state[f"{block}qkv.{part}"] = torch.cat(three)
-        state[f"{block}qkv.bias_mask"] = torch.tensor([1.0, 0, 1]).repeat_interleave(D)
+        state[f"layer.{i}.attention.k_proj.bias"] = torch.randn(D)
+        state[f"layer.{i}.attention.qkv.bias_mask"] = torch.tensor([1.0, 0, 1]).repeat_interleave(D)
+    state = fused(state, ("q_proj.", "k_proj.", "v_proj."), "qkv.")
     names = {"embeddings.register_tokens": "storage_tokens", "embeddings.patch_embeddings.": "patch_embed.proj."}
-    names |= {"embeddings.": "", "layer.": "blocks.", ".attention.o_proj": ".attn.proj", ".attention.": ".attn."}
+    names |= {"embeddings.": "", r"layer\.": "blocks.", ".attention.o_proj": ".attn.proj", ".attention.": ".attn."}
     names |= {"layer_scale1.lambda1": "ls1.gamma", "layer_scale2.lambda1": "ls2.gamma"}
     gated = any("gate_proj" in name for name in state)
     first, second = ("w2", "w3") if gated else ("fc1", "fc2")
     names |= {"mlp.gate_proj": "mlp.w1", "mlp.up_proj": f"mlp.{first}", "mlp.down_proj": f"mlp.{second}"}
-    for old, new in names.items():
-        state = {name.replace(old, new): tensor for name, tensor in state.items()}
+    state = renamed(state, names)
     state["rope_embed.periods"] = (100 ** (torch.arange(3) / 3)).bfloat16()
     return state
 
@@ -182,9 +165,7 @@ def in_timms_names(state: dict) -> dict:
         state[f"{attn}q_bias"], _, state[f"{attn}v_bias"] = state.pop(f"{attn}qkv.bias").chunk(3)
     names = {"storage_tokens": "reg_token", "ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"}
     names |= {"mlp.w1.": "mlp.fc1_g.", "mlp.w2.": "mlp.fc1_x.", "mlp.w3.": "mlp.fc2."}
-    for old, new in names.items():
-        state = {name.replace(old, new): tensor for name, tensor in state.items()}
-    return state
+    return renamed(state, names)
 
 
 @torch.no_grad()

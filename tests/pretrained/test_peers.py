@@ -8,7 +8,7 @@ import foreign
 import numpy as np
 import pytest
 import torch
-from foreign import DEPTH, HIDDEN, SIDE, D, H, K, P, images
+from foreign import DEPTH, HIDDEN, SIDE, D, H, K, P, images, shaken
 from PIL import Image
 from torch import nn
 from torch.testing import assert_close
@@ -27,13 +27,6 @@ CHINA = Image.fromarray(photograph("china").permute(1, 2, 0).numpy())  # 640 wid
 @pytest.fixture(scope="module")
 def timm(torchvision):  # which it imports
     return pytest.importorskip("timm", reason="timm is not installed; make peers installs it")
-
-
-def shaken(model: nn.Module) -> nn.Module:
-    """The model in float64, with numbers so large that every one of them matters, in evaluation."""
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return model.double().eval()
 
 
 def timms(timm, side: int = SIDE, distilled: bool = False) -> nn.Module:

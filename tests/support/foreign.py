@@ -3,6 +3,8 @@
 The names and formulas here are theirs; nothing is taken from vitbook. All numbers are float64.
 """
 
+import re
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -21,6 +23,27 @@ def tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
 
 def images(batch: int = 2, side: int = SIDE, channels: int = C) -> Tensor:
     return torch.from_numpy(np.random.default_rng(9).normal(size=(batch, channels, side, side)))
+
+
+def shaken(model: torch.nn.Module) -> torch.nn.Module:
+    """A model in float64 and in evaluation, with numbers so large that every one of them matters."""
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, mean=0.02, std=0.2)
+    return model.double().eval()
+
+
+def renamed(state: dict[str, Tensor], changes: dict[str, str]) -> dict[str, Tensor]:
+    """The same tensors under other names: regular expressions, and what stands instead, one after the other."""
+    for pattern, name in changes.items():
+        state = {re.sub(pattern, name, old): tensor for old, tensor in state.items()}
+    return state
+
+
+def fused(state: dict[str, Tensor], names: tuple[str, str, str], into: str) -> dict[str, Tensor]:
+    """Queries, keys and values of each block in one tensor: what stands in their names, and in its name."""
+    for name in [name for name in state if names[0] in name]:
+        state[name.replace(names[0], into)] = torch.cat([state.pop(name.replace(names[0], one)) for one in names])
+    return state
 
 
 # Google's files, and big_vision's: channels last, weights (in, out), heads on an axis of their own

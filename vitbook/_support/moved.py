@@ -25,7 +25,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def moved(module: str, **homes: str) -> Callable[[str], object]:
-    """A module's `__getattr__` for names that have moved: old name → the full new one, "vitbook.module.name"."""
+    """A module's `__getattr__` for names that are elsewhere: name → the full one there, "vitbook.module.name"."""
 
     def __getattr__(name: str):
         if name in homes:

@@ -1,4 +1,4 @@
-"""What to say about a name that nobody knows."""
+"""What to say about a name that nobody knows, and about many names."""
 
 import difflib
 from collections.abc import Iterable
@@ -14,3 +14,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(plain, known, n=1)
     question = f", did you mean {nearest[0]!r}?" if nearest else "."
     return f"unknown {kind} {name!r}{question} There are {', '.join(known)}."
+
+
+def listed(names: Iterable[object], most: int = 4, between: str = ", ") -> str:
+    """The first of some names, and how many more there are."""
+    names = list(map(str, names))
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from vitbook._support.moved import moved
 from vitbook._support.site import chapters_address
 from vitbook.diagnosis import inside  # noqa: F401, its questions
 from vitbook.diagnosis.case import Case, NotAsked, skip_if
@@ -145,10 +146,9 @@ def wrapped(text: str, indent: int = 0) -> str:
     return textwrap.fill(text, 90, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
-def __getattr__(name: str):
-    """What follows training runs is imported when asked for: it needs `Finding`, above."""
-    if name in ("watch", "examine_training", "TrainingReport"):
-        from vitbook.diagnosis import training
-
-        return getattr(training, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = moved(  # they need `Finding`, above
+    __name__,
+    TrainingReport="vitbook.diagnosis.training.TrainingReport",
+    examine_training="vitbook.diagnosis.on_data.examine_training",
+    watch="vitbook.diagnosis.training.watch",
+)

@@ -1,9 +1,11 @@
 """A model under examination: copies of it to try things on, and what is known of it."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -123,16 +125,15 @@ class Case:
         return watch, logits
 
     @cached_property
-    def watched(self) -> tuple[Watch, Tensor, Tensor]:
-        """What was seen of the operations of `subject`, its logits, and the images."""
-        images = self.images().requires_grad_()
-        return *self.watch(self.subject, images), images
+    def watched(self) -> Watch:
+        """What was seen of the operations of `subject`."""
+        return self.watch(self.subject, self.images().requires_grad_())[0]
 
     @property
     def attentions(self) -> list[Attention]:
         """Every attention that the model computes; at least one."""
-        skip_if(not self.watched[0].attentions, "no attention was seen")
-        return self.watched[0].attentions
+        skip_if(not self.watched.attentions, "no attention was seen")
+        return self.watched.attentions
 
     @property
     def keeps_tokens_whole(self) -> bool:
@@ -161,6 +162,18 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor:
     """Its output without a graph, with the same random numbers at every call."""
     with torch.no_grad():
         return seeded(model, images)
+
+
+@contextmanager
+def each_output(model: nn.Module, look: Callable[[str, Any], None]) -> Iterator[None]:
+    """Meanwhile, look at what each part of a model gives, under a name such as "norm1 (LayerNorm)"."""
+    with ExitStack() as stack:
+        for name, part in model.named_modules():
+            if name:
+                name = f"{name} ({type(part).__name__})"
+                hook = part.register_forward_hook(lambda part, got, output, name=name: look(name, output))
+                stack.callback(hook.remove)
+        yield
 
 
 def apart(one: Tensor, other: Tensor) -> float:

@@ -198,7 +198,7 @@ def tokens_see_the_later_ones(case: Case) -> None:
 def blocks_add(case: Case) -> None:
     """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
     case.needs_sight()
-    watch, _, _ = case.watched
+    watch = case.watched
     if watch.added_twice:
         raise Failed(
             f"in {watch.added_twice} sums, tokens are added to what they are a part of already.",
@@ -242,7 +242,7 @@ def _silenced(model: nn.Module, silent: set[int]) -> nn.Module:
     where="08_encoder.ipynb#equation-3",
 )
 def mlps_have_an_activation(case: Case) -> None:
-    watch, _, _ = case.watched
+    watch = case.watched
     names = {id(parameter): name for name, parameter in case.subject.named_parameters()}
     pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in watch.no_activation]
     expect(not pairs, f"nothing stands between {pairs[0]}." if pairs else "")
@@ -267,7 +267,7 @@ def mlps_have_an_activation(case: Case) -> None:
 )
 def both_branches_get_normalized_tokens(case: Case) -> None:
     """Post-norm too, from the second block on."""
-    watch, _, _ = case.watched
+    watch = case.watched
     looking = {id(seen.weight) for seen in case.attentions}
     attention = [linear.fed_by for linear in watch.linear if id(linear.weight) in looking][1:]
     mlp = [one.fed_by for one, next_one in itertools.pairwise(watch.linear) if _starts_an_mlp(one, next_one, looking)]
@@ -291,7 +291,7 @@ def _starts_an_mlp(one: Past, next_one: Past, looking: set[int]) -> bool:
     "each token is normalized separately, over its D numbers", suspect="", where="08_encoder.ipynb#layernorm-by-hand"
 )
 def norms_run_over_features(case: Case) -> None:
-    watch, _, _ = case.watched
+    watch = case.watched
     skip_if(not watch.norms, "no norm was seen")
     tokens = case.attentions[0].queries.shape[-2]
     for norm in watch.norms:
@@ -319,7 +319,7 @@ def norms_run_over_features(case: Case) -> None:
     where="09_vit.ipynb#equation-4",
 )
 def head_gets_normalized_tokens(case: Case) -> None:
-    watch, _, _ = case.watched
+    watch = case.watched
     head = watch.linear[-1]
     if head.output.shape[-1] != case.num_classes or all(linear.fed_by != "norm" for linear in watch.linear):
         raise NotAsked("no linear head, or no norms before the layers")

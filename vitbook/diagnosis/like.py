@@ -15,9 +15,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitbook.diagnosis import Finding
-from vitbook.diagnosis.case import Case, apart, logits_of, seeded, some
+from vitbook.diagnosis.case import Case, apart, each_output, logits_of, seeded, some
 from vitbook.diagnosis.watching import Watch, watched
-from vitbook.mistakes import IN_A_VIT, MISTAKES, as_class
+from vitbook.mistakes import IN_A_VIT, MISTAKES, make_mistakes
 from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.vit import VisionTransformer
 
@@ -179,21 +179,13 @@ def _trace(model: nn.Module, images: Tensor) -> tuple[list[tuple[str, Tensor]], 
     """What each module gives, in the order in which they end, and the logits."""
     outputs: list[tuple[str, Tensor]] = []
 
-    def keep(name: str):
-        def hook(module, args, output):
-            x = output[0] if isinstance(output, tuple | list) and output else output
-            if isinstance(x, Tensor) and x.is_floating_point():
-                outputs.append((f"{name} ({type(module).__name__})", _summary(x)))
+    def keep(name: str, output: object) -> None:
+        x = output[0] if isinstance(output, tuple | list) and output else output
+        if isinstance(x, Tensor) and x.is_floating_point():
+            outputs.append((name, _summary(x)))
 
-        return hook
-
-    hooks = [module.register_forward_hook(keep(name)) for name, module in model.named_modules() if name]
-    try:
-        logits = logits_of(model, images)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return outputs, logits
+    with each_output(model, keep):
+        return outputs, logits_of(model, images)
 
 
 def _summary(x: Tensor) -> Tensor:
@@ -253,7 +245,8 @@ def _explanations(case: Case, twin: nn.Module, images: Tensor) -> Iterator[tuple
         return
     for count in (1,) if case.large else (1, 2):
         for names in itertools.combinations(IN_A_VIT, count):
-            wrong = _with_mistakes(ours, *(as_class(MISTAKES[name]) for name in names))
+            wrong = deepcopy(ours)
+            make_mistakes(wrong, *names)
             try:
                 logits = logits_of(wrong, images)
             except (RuntimeError, ValueError, AttributeError):
@@ -278,15 +271,6 @@ def _with_epsilon(model: nn.Module, epsilon: float) -> nn.Module:
 
 def _epsilon(model: nn.Module) -> float | None:
     return next((module.eps for module in model.modules() if isinstance(module, nn.LayerNorm)), None)
-
-
-def _with_mistakes(model: VisionTransformer, *mistakes: tuple[type, type]) -> VisionTransformer:
-    """A copy with other classes of modules: each as it should be, and with a mistake."""
-    model = deepcopy(model)
-    for module in list(model.modules()):
-        if variants := tuple(wrong for right, wrong in mistakes if right is type(module)):
-            module.__class__ = type("Mistaken", variants, {})
-    return model
 
 
 @torch.no_grad()

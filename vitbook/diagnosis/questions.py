@@ -174,7 +174,7 @@ def images_do_not_mix(case: Case) -> None:
 def _what_mixes(case: Case) -> str:
     """What lets the images of a batch touch, if the operations show it."""
     attentions = case.attentions_if_any
-    if attentions and any(norm.of_batch for norm in case.watched[0].norms):
+    if attentions and any(norm.of_batch for norm in case.watched.norms):
         return "batch statistics: a BatchNorm that stays in training."
     if any(seen.axis == -4 for seen in attentions):
         return "a softmax over the first axis, the batch (dim=0), instead of the keys (dim=-1)."
@@ -201,7 +201,7 @@ def order_counts(case: Case) -> None:
         raise Failed(
             "every exchange of patches changes the logits.",
             "something knows where a patch is: positions, a reshape that mixes tokens, or a convolution over them.",
-            "06_patches.ipynb#a-bag-of-patches",
+            "07_embedding.ipynb#a-bag-of-patches",
         )
 
 
@@ -295,7 +295,7 @@ def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
     if not idle.any():
         return
     tokens = case.attentions[0].queries.shape[-2]
-    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in case.watched[0].norms):
+    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in case.watched.norms):
         which = ", ".join(str(i) for i in idle.nonzero().flatten()[:4].tolist())
         raise Failed(
             f"{name} has a row for each of {tokens} tokens; no gradient reaches row {which}.",

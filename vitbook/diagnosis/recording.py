@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-from vitbook.diagnosis.case import some
+from vitbook.diagnosis.case import each_output, some
 
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
 DENSE = 200  # steps in which every loss and enough images are kept
@@ -174,23 +174,18 @@ class Recorder:
         broken = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
         if broken:
             return f"{some(broken)} had become NaN or infinite in the step before"
-        names = {module: name for name, module in self.model.named_modules()}
         culprits: list[str] = []
 
-        def look(module: nn.Module, args: tuple, output: Any) -> None:
-            finite = all(x.isfinite().all() for x in _tensors(output) if x.is_floating_point())
-            if not finite and not culprits:
-                culprits.append(f"{names[module] or 'the model'} ({type(module).__name__})")
+        def look(name: str, output: Any) -> None:
+            if not all(x.isfinite().all() for x in _tensors(output) if x.is_floating_point()):
+                culprits.append(name)
 
-        hooks = [module.register_forward_hook(look) for module in names]
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         try:
             context = torch.autocast(device, dtype) if autocast else nullcontext()
-            with torch.random.fork_rng(), context:
+            with torch.random.fork_rng(), context, each_output(self.model, look):
                 self.model.forward(*args, **kwargs)
         finally:
-            for hook in hooks:
-                hook.remove()
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
         return f"it begins in {culprits[0]}" if culprits else "it begins in the model's own forward"

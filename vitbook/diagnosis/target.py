@@ -105,10 +105,6 @@ def examine_target(
 # The process beside
 
 
-class _NoModel(Exception):
-    """Why there is no model to examine."""
-
-
 def work(asked: dict[str, Any]) -> None:
     """Build the model and examine it; tell of it on what was standard output, line by line."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -120,7 +116,7 @@ def work(asked: dict[str, Any]) -> None:
     try:
         findings = _findings(**asked, progress=lambda doing: tell(doing=doing))
         tell(findings=[vars(finding) for finding in findings])
-    except (_NoModel, ValueError, OSError) as error:
+    except (ValueError, OSError) as error:  # why there is no model to examine
         tell(error=str(error))
     except Exception as error:
         tell(error=_with_line("the examination stops with", error))
@@ -186,30 +182,30 @@ def _built(target: str, arguments: dict[str, Any]) -> tuple[nn.Module, bool]:
             config = getattr(library, f"{name}Config")(**arguments)
             return getattr(library, f"{name}ForImageClassification")(config), False
         except Exception as error:
-            raise _NoModel(_with_line(f"building {name} of {place} stops with", error)) from None
+            raise ValueError(_with_line(f"building {name} of {place} stops with", error)) from None
     if place in _LIBRARIES or os.path.isdir(target) or target.endswith(WEIGHTS):
         if arguments:
-            raise _NoModel("--args are for what builds a model; these are weights")
+            raise ValueError("--args are for what builds a model; these are weights")
         return load_pretrained(target).model, True
     if not (colon and place and name):
-        raise _NoModel("expected package.module:build, model.py:ViT, timm:NAME, a size as vit_ti_16, or weights")
+        raise ValueError("expected package.module:build, model.py:ViT, timm:NAME, a size as vit_ti_16, or weights")
     try:
         made = _module(place)
     except (Exception, SystemExit) as error:
-        raise _NoModel(_with_line(f"importing {place} stops with", error)) from None
+        raise ValueError(_with_line(f"importing {place} stops with", error)) from None
     for part in name.split("."):
         if not hasattr(made, part):
-            raise _NoModel(f"{place} has no {name}")
+            raise ValueError(f"{place} has no {name}")
         made = getattr(made, part)
     if not isinstance(made, nn.Module):
         if not callable(made):
-            raise _NoModel(f"{name} is of type {type(made).__name__}; expected what builds a torch.nn.Module")
+            raise ValueError(f"{name} is of type {type(made).__name__}; expected what builds a torch.nn.Module")
         try:
             made = made(**arguments)
         except (Exception, SystemExit) as error:
-            raise _NoModel(_with_line(f"building it with {json.dumps(arguments)} stops with", error)) from None
+            raise ValueError(_with_line(f"building it with {json.dumps(arguments)} stops with", error)) from None
     if not isinstance(made, nn.Module):
-        raise _NoModel(f"{name} returns an object of type {type(made).__name__}; expected a torch.nn.Module")
+        raise ValueError(f"{name} returns an object of type {type(made).__name__}; expected a torch.nn.Module")
     return made, False
 
 
@@ -245,7 +241,7 @@ def _sizes(model: nn.Module, image_shape: list[int] | None, num_classes: int | N
             return shape, num_classes or logits.shape[1]
         got = f"the shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         errors.append(f"logits (B, K) should come out, got {got}")
-    raise _NoModel(
+    raise ValueError(
         f"images {shape} do not go through: {errors[0].strip()}. --image-shape C H W and --num-classes K help"
     )
 

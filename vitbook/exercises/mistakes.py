@@ -49,10 +49,7 @@ order = Exercise(
 
 def _with_mistakes(made, images, model):
     """What a model computes, on the same weights, if its parts make the mistakes. The model is changed."""
-    classes = [wrong.as_class(wrong.MISTAKES[mistake.__name__]) for mistake in made]
-    for module in list(model.modules()):
-        if variants := tuple(variant for right, variant in classes if right is type(module)):
-            module.__class__ = type("Mistaken", variants, {})
+    wrong.make_mistakes(model, *(mistake.__name__ for mistake in made))
     return model(images)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,20 +21,15 @@ from vitbook.patches import HybridEmbedding, PatchEmbedding
 from vitbook.vit import VisionTransformer, ViTConfig
 
 
-def _variant(of: type) -> Callable:
-    """The reference module, turned into one of a wrong class."""
-
-    def attempt(x: Tensor, module: nn.Module) -> Tensor:
-        module.__class__ = of
-        return module(x)
-
-    return attempt
-
-
 def _in_place_of(right: type, *left_out: str) -> dict:
     """The named mistakes of a Vision Transformer that are made in a class, as attempts."""
-    classes = {name: wrong.as_class(wrong.MISTAKES[name]) for name in wrong.IN_A_VIT if name not in left_out}
-    return {wrong.MISTAKES[name].variant: _variant(made) for name, (of, made) in classes.items() if of is right}
+
+    def attempt(name: str, x: Tensor, module: nn.Module) -> Tensor:
+        wrong.make_mistakes(module, name)
+        return module(x)
+
+    made = {name: wrong.MISTAKES[name] for name in wrong.IN_A_VIT if name not in left_out}
+    return {one.variant: partial(attempt, name) for name, one in made.items() if wrong.as_class(one)[0] is right}
 
 
 def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:

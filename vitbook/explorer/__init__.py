@@ -31,18 +31,21 @@ def explore(
 ) -> live.LiveFigure:
     """The figure of `live.ask` for a model and images of one's own. `save` writes it as a page; a notebook has a still.
 
+    model: a `VisionTransformer`, a `ModernViT` or a `DistilledVisionTransformer`, with classes or without. Of what
+        holds one, such as a `TwoTowers` or a `MaskedAutoencoder`, its `image` or `backbone`.
     images: grayscale or RGB; the page scales them as `prepare` does, and a reader can add more.
     prepare: what the model wants an image to look like. Where its image_size is not the model's, positions are resized
         in a copy of the model, and the figure says so.
     titles: of the images; class_names: of the model's classes.
 
-    Raises ValueError for images, titles and names that do not fit, and as `live.packed_model`;
+    Raises ValueError for images, titles and names that do not fit, and for a model as `live.packed_model`;
     TypeError where `prepare` is anything else, such as a function, which no page could run.
     """
     check_kind(Preprocessing, prepare=prepare)
     if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8 or not len(images):
         got = f"{images.dtype} {tuple(images.shape)}"
         raise ValueError(f"images must be uint8 (B, 1, H, W) or (B, 3, H, W), got {got}")
+    live.check_model(model)
     model, note = resized_model(model, prepare.image_size)
     titles = _named("titles", titles, len(images), "image")
     class_names = _named("class_names", class_names, model.config.num_classes, "class")

@@ -87,7 +87,7 @@ def write_figure(explanation: Explanation, path: Path) -> None:
 def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...] = ()) -> None:
     """The page in which to explore an image file, all layers, heads and queries; size as in `explain_image`.
 
-    Raises ValueError as `live.packed_model`, such as for a model without classes.
+    Raises ValueError as `live.packed_model`, such as for a model that is too large.
     """
     image = torch.from_numpy(np.array(read_image(file))).permute(2, 0, 1)
     titles, class_names = [file.name], weights.class_names or ()

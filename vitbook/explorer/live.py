@@ -12,8 +12,9 @@ shares   a model that learns from some of the digits     camera.js      a camera
 steps    a recorded run of `train`, epoch by epoch
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
-gradient.js   the same backwards, and AdamW              weights.js     safetensors → model
-matrix.js     matrices in one piece of memory            thread.js      messages in, answers out
+modern.js     what came after, as modern.py has it       weights.js     safetensors → model
+gradient.js   Equations 1 to 4 backwards, and AdamW      thread.js      messages in, answers out
+matrix.js     matrices in one piece of memory
 kernels.ts    the products, for WebAssembly (kernels.wasm); kernels.js has them for browsers without its SIMD
 
 They are classic scripts, and what they need is in scripts too, as base64: a page in a folder may load nothing else.
@@ -34,15 +35,20 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import load, save
+from torch import nn
 
 from vitbook._support.files import write_whole
 from vitbook._support.images import center_crop, decode_image
 from vitbook._support.site import chapters_address
 from vitbook.attention_maps import position_similarity, recorded_attention
 from vitbook.data import Split, album_credits, digits
+from vitbook.distillation import DistilledVisionTransformer
 from vitbook.drawings.palette import COLORS, variables
+from vitbook.finetuning import merged
+from vitbook.modern import ModernViT
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.pretrained.layouts import listed
 from vitbook.training import keeping_modes
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 
@@ -50,7 +56,7 @@ COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
 COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
 COMPILE = "--optimizeLevel 3 --noAssert --runtime stub --memoryBase 16 --importMemory --enable simd".split()
 FIRST = "bird_kingfisher"  # of the album
-THREADS = {"ask": ("worker.js",), "train": ("gradient.js", "learner.js")}
+THREADS = {"ask": ("modern.js", "worker.js"), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
 SMALL = ("query", "scale", "patches", "places", "shares", "steps")
 SHARED = {"ask": ("pad.js", "camera.js"), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
@@ -85,7 +91,9 @@ INVITATIONS = {
     "steps": "Go through the run",
 }
 SIDE = 240  # of the still, in pixels
-MOST_NUMBERS = 25_000_000  # of a model: 130 MB of page, and some seconds an answer
+MODELS = (VisionTransformer, ModernViT, DistilledVisionTransformer)  # that forward.js and modern.js compute
+MOST_NUMBERS = 100_000_000  # of a model: in float32, 533 of the 536 million letters that Chromium takes in a script
+FILE_BYTES = 2**24  # of weights, in base64: browsers limit how long a text can be
 
 
 @dataclass(frozen=True)
@@ -118,8 +126,9 @@ class LiveFigure:
 def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict] = ()) -> LiveFigure:
     """A model that answers in the page, on photographs or the reader's own, and can be interfered with.
 
-    model: a name of weights in the package, whose figure the book's site starts; or a model of the package, with what
-        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four.
+    model: a name of weights in the package, whose figure the book's site starts; or any model of the package, with what
+        `load_pretrained` says of it. Its `save` holds all weights: two bytes for each number, or four. A model without
+        classes has no bars: what a change does is said by the cosine of its features with and without it.
     photographs: those to choose from, each from `photograph`; the album's where none are given.
 
     Raises ValueError as `packed_model`.
@@ -272,26 +281,29 @@ def _ask_still(trained: Pretrained, name: str, entry: dict) -> str:
     image = decode_image(base64.b64decode(entry["src"].partition(",")[2]), entry["name"])
     inputs = trained.preprocessing(image).to(next(model.parameters()))
     with torch.no_grad(), keeping_modes(model), recorded_attention(model) as weights:
-        shares = model.eval()(inputs)[0].softmax(dim=-1)
-    share, k = shares.max(dim=-1)
-    says = f"{trained.class_names[k] if trained.class_names else f'class {k}'} ({100 * share:.1f}\u00a0%)"
+        said = model.eval()(inputs)[0]
+    share, k = said.softmax(dim=-1).max(dim=-1)
+    says = f"says {trained.class_names[k] if trained.class_names else f'class {k}'} ({100 * share:.1f}\u00a0%)"
+    if not model.config.num_classes:
+        says = f"has no classes; it gives {len(said)} features"
     depth, heads, (rows, columns) = len(weights), weights[0].shape[1], model.embedding.grid
     prefix = len(model.embedding.prefix_tokens)
+    asked = 0 if model.config.class_token else prefix
     small = _sized(image, SIDE // max(depth, heads) - 2, columns / rows)
     across, down = small.width + 2, small.height + 2
     picture = Image.new("RGB", (SIDE + 8 + heads * across, max(SIDE, depth * down)), "white")
     picture.paste(_sized(image, SIDE, columns / rows), (0, 0))
     for block, of_heads in enumerate(weights):
-        for head, row in enumerate(of_heads[0, :, 0, prefix:].reshape(heads, rows, columns).float().cpu()):
+        for head, row in enumerate(of_heads[0, :, asked, prefix:].reshape(heads, rows, columns).float().cpu()):
             clear = Image.fromarray((255 * row / row.max()).round().byte().numpy()).resize(small.size, 0)
             picture.paste(small, (SIDE + 8 + head * across, block * down), clear)
-    query = "the class token" if prefix else "the first patch"
+    query = "the class token" if model.config.class_token else "the first patch"
     alt = f"Left a photograph, {entry['title']}; right {depth} rows of {heads} small copies, clear where a head looks."
     return host(
         "ask",
         name,
         f"<p>{_picture(picture, alt, 'JPEG')}</p>\n"
-        f"<p>The model says {escape(says)}. Each small copy is one head, a row of them one block: what {query} "
+        f"<p>The model {escape(says)}. Each small copy is one head, a row of them one block: what {query} "
         f"attends to is clear. {escape(entry['credit'])}</p>",
     )
 
@@ -316,16 +328,14 @@ def host(figure: str, model: str, still: str) -> str:
 
 def _parts(figure: str, data: dict[str, object] | None = None) -> dict[str, str]:
     """All that live.js needs for a figure, by name: its script, the style, the source of its thread, and data."""
-    threads = {f"thread-{name}": worker_source(name) for name in THREADS if THREAD_OF.get(figure) == name}
-    parts = {"style": source("live.css"), **threads, **(data or {})}
+    parts = {"style": source("live.css"), **_threads(figure), **(data or {})}
     return {figure: bundle(figure)} | {name: delivered(name, part) for name, part in parts.items()}
 
 
 def bundle(figure: str) -> str:
     """A figure as a script that hands it over: its own code, its HTML, and the names of what else it needs."""
     scripts = source(*scripts_of(figure))
-    thread = f"thread-{THREAD_OF[figure]}" if figure in THREAD_OF else ""
-    given = dict(html=source(f"{figure}.html"), thread=thread, needs=NEEDS[figure])
+    given = dict(html=source(f"{figure}.html"), thread=list(_threads(figure)), needs=NEEDS[figure])
     handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given)} }});"
     return f"(() => {{\n{scripts}\n{handed}\n}})();"
 
@@ -335,10 +345,18 @@ def scripts_of(figure: str) -> tuple[str, ...]:
     return "shared.js", *SHARED.get(figure, ()), f"{figure}.js"
 
 
-def worker_source(thread: str) -> str:
-    """The script of a thread of THREADS."""
+def worker_source(figure: str) -> str:
+    """The whole script of a figure's thread."""
+    return "\n".join(_threads(figure).values())
+
+
+def _threads(figure: str) -> dict[str, str]:
+    """The parts of a figure's thread by name, in their order: what all threads share, and its own."""
+    if figure not in THREAD_OF:
+        return {}
     module = base64.b64encode(_scripts().joinpath("kernels.wasm").read_bytes()).decode()
-    return f'const KERNELS = "{module}";\n{source(*COMPUTING, *THREADS[thread], "thread.js")}'
+    shared, own = f'const KERNELS = "{module}";\n{source(*COMPUTING)}', THREADS[THREAD_OF[figure]]
+    return {"computing": shared, f"thread-{THREAD_OF[figure]}": source(*own, "thread.js")}
 
 
 def _scripts() -> Traversable:
@@ -471,29 +489,63 @@ def site_files() -> dict[str, str]:
     return {f"{name}.js": script for name, script in scripts.items()}
 
 
+def check_model(model: nn.Module) -> None:
+    """Raise ValueError for a model that the scripts do not compute, or that no page could hold."""
+    if type(model) not in MODELS:
+        names = ", ".join(kind.__name__ for kind in MODELS)
+        raise ValueError(f"model must be one of {names}, which the page computes, got {type(model).__name__}")
+    if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
+        limit = f"at most {MOST_NUMBERS:,} parameters, as a page's script can hold no more"
+        raise ValueError(f"model must have {limit}, got {count:,}")
+    with torch.device("meta"):
+        expected = type(model)(model.config).state_dict().items()
+    got = {name: tensor.shape for name, tensor in merged(model.state_dict()).items()}
+    if differing := sorted(name for name, _ in {(name, part.shape) for name, part in expected} ^ set(got.items())):
+        raise ValueError(f"model must have the parts that its config says, which {listed(differing)} are not")
+
+
 def packed_model(trained: Pretrained) -> dict:
     """A model and how it wants to see images, for worker.js.
 
-    A tensor is float16 where that loses nothing, else float32.
+    A tensor is float16 where that loses nothing, else float32; LoRA is merged. Without classes the names of these are
+    an empty list. prefix: names of the tokens before the patches.
 
-    Raises ValueError for a model that forward.js does not compute: without classes, or of another class, such as those
-    with a distillation token or what came after 2021; and for one that no page could hold.
+    Raises ValueError as `check_model`, and where the preprocessing has other channels than the model.
     """
     model, preprocessing = trained.model, asdict(trained.preprocessing)
-    if type(model) is not VisionTransformer or not model.config.num_classes:
-        raise ValueError(f"model must be a VisionTransformer with classes, got {type(model).__name__} {model.config}")
-    if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
-        raise ValueError(f"model must have at most {MOST_NUMBERS:,} parameters to answer in a page, got {count:,}")
-    tensors = {name: _small(tensor) for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
-    tensors["embedding.positions.pos_embed"] = _small(model.embedding.positions().detach())
-    classes = trained.class_names or [f"class {k}" for k in range(model.config.num_classes)]
+    check_model(model)
+    if len(preprocessing["mean"]) != model.config.channels:
+        has = f"{len(preprocessing['mean'])} channels"
+        raise ValueError(f"the model's {model.config.channels} channels must be those of the preprocessing, got {has}")
+    tensors = {
+        name: _small(tensor) for name, tensor in merged(model.state_dict()).items() if tensor.is_floating_point()
+    }
+    embedding, angles = model.embedding, getattr(model.encoder.blocks[0].attn, "angles", None)
+    prefix = len(embedding.prefix_tokens)
+    positions = embedding.positions().expand(1, prefix + math.prod(embedding.grid), -1)
+    tensors["embedding.positions.pos_embed"] = _small(positions.expand(-1, -1, model.config.dim))
+    if angles is not None:
+        tensors["angles"] = _small(angles)
+    firsts = ["the class token"] * model.config.class_token + ["the distillation token"] * hasattr(model, "head_dist")
     preprocessing.pop("image_size")  # the config has it
     return dict(
+        type=type(model).__name__,
         config=asdict(model.config),
         preprocessing=preprocessing,
-        classes=list(classes),
-        tensors=base64.b64encode(save(tensors)).decode(),
+        classes=list(trained.class_names or [f"class {k}" for k in range(model.config.num_classes)]),
+        prefix=firsts + [f"register {i}" for i in range(prefix - len(firsts))],
+        tensors=[base64.b64encode(save(some)).decode() for some in _files(tensors)],
     )
+
+
+def _files(tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    """Tensors in as many files as they need, each of FILE_BYTES or of one tensor."""
+    files: list[dict[str, torch.Tensor]] = [{}]
+    for name, tensor in tensors.items():
+        if files[-1] and sum(other.nbytes for other in files[-1].values()) + tensor.nbytes > FILE_BYTES:
+            files.append({})
+        files[-1][name] = tensor
+    return files
 
 
 def _small(tensor: torch.Tensor) -> torch.Tensor:

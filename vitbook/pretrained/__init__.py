@@ -1,6 +1,7 @@
 """Weights that others have trained, in our model, and ours under their names.
 
 layouts.py        how each library names and orders the tensors of a Vision Transformer: a table each
+translating.py    their names → ours, and back
 published.py      the weights that can be had by name
 weight_files.py   file → tensors, without running anything that the file contains
 loading.py        tensors → model

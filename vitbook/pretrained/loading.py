@@ -10,26 +10,16 @@ import torch
 from torch import Tensor
 
 from vitbook._support.json_config import from_json
-from vitbook._support.names import unknown
+from vitbook._support.names import listed, unknown
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
-from vitbook.pretrained.layouts import (
-    CLASS,
-    DISTILLATION,
-    PATCHES,
-    POSITIONS,
-    REGISTERS,
-    VITBOOK,
-    Layout,
-    Translation,
-    listed,
-    translate,
-)
+from vitbook.pretrained.layouts import CLASS, DISTILLATION, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import ASSETS, FAMILIES, PUBLISHED, Published, imagenet_classes
+from vitbook.pretrained.translating import Translation, translate
 from vitbook.pretrained.weight_files import read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 

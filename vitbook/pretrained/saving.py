@@ -6,8 +6,9 @@ from torch import Tensor
 
 from vitbook.encoder import LAYER_NORM_EPS
 from vitbook.positions import LearnedPositions
-from vitbook.pretrained.layouts import DISTILLED, HUGGING_FACE, TIMM, VITBOOK, Layout, untranslate
+from vitbook.pretrained.layouts import DISTILLED, HUGGING_FACE, TIMM, VITBOOK, Layout
 from vitbook.pretrained.loading import Pretrained
+from vitbook.pretrained.translating import untranslate
 from vitbook.vit import VisionTransformer
 
 

@@ -32,7 +32,7 @@ async function ask(root, thread, model, album) {
   const { config, classes } = model;
   const { depth, num_heads, patch_size } = config;
   const [rows, columns] = config.image_size.map((side) => side / patch_size);
-  const prefix = config.class_token ? 1 : 0;
+  const prefix = model.prefix.length;
   const tokens = prefix + rows * columns;
   const find = (selector) => root.querySelector(selector);
   const control = (name) => find(`[name="${name}"]`);
@@ -40,7 +40,7 @@ async function ask(root, thread, model, album) {
   const { simd } = await thread("load", model);
 
   const photographs = new Map(); // name → {title, canvas, seen}
-  const answers = { untouched: null, changed: null };
+  const answers = { of: null, untouched: null, changed: null }; // of: an entry of `photographs`
   let guessed = null; // what the reader has said of the change: "stays", "changes", "show"; null before
   /** @type {State} */
   const state = readAddress();
@@ -174,7 +174,7 @@ async function ask(root, thread, model, album) {
   }
 
   const isChanged = () => state.withoutPositions || state.shuffle || state.removed.size || state.covered.size;
-  const isVeiled = () => isChanged() && control("predict").checked && guessed === null;
+  const isVeiled = () => classes.length && isChanged() && control("predict").checked && guessed === null;
 
   /* Asking */
 
@@ -187,12 +187,13 @@ async function ask(root, thread, model, album) {
     if (interferes) {
       find(".figure").setAttribute("aria-busy", true);
       const name = state.photo;
-      const untouched = await thread("ask", { name });
-      const changed = isChanged() ? await thread("ask", { name, change: changeOf() }) : untouched;
+      const of = photographs.get(name);
+      const untouched = of === answers.of ? answers.untouched : understood(await thread("ask", { name }));
+      const changed = isChanged() ? understood(await thread("ask", { name, change: changeOf() })) : untouched;
       if (own !== latest) {
         return; // the reader has gone on
       }
-      Object.assign(answers, { untouched: understood(untouched), changed: understood(changed) });
+      Object.assign(answers, { of, untouched, changed });
       root.querySelectorAll(".drop").forEach((drop) => drop.remove());
     }
     show();
@@ -200,9 +201,10 @@ async function ask(root, thread, model, album) {
     find(".figure").setAttribute("aria-busy", false);
   }
 
-  /** An answer with probabilities. */
+  /** An answer with probabilities, if there are classes; else features take their place. */
   function understood(answer) {
-    return { ...answer, shares: softmaxOf(answer.logits), lens: answer.lens.map((one) => softmaxOf(one)) };
+    const shares = (logits) => (classes.length ? softmaxOf(logits) : logits);
+    return { ...answer, shares: shares(answer.logits), lens: answer.lens.map(shares) };
   }
 
   const best = (shares) => shares.indexOf(Math.max(...shares));
@@ -230,11 +232,11 @@ async function ask(root, thread, model, album) {
   function placesOf(column) {
     const moved = column === "changed" && (state.shuffle === "after" || state.shuffle === "before");
     const patches = moved ? order() : Array.from({ length: rows * columns }, (_, i) => i);
-    return [...(prefix ? [0] : []), ...patches.map((patch) => prefix + patch)];
+    return [...model.prefix.keys(), ...patches.map((patch) => prefix + patch)];
   }
 
   const nameOf = (token) =>
-    token < prefix ? "the class token" : `row ${Math.floor((token - prefix) / columns)}, column ${(token - prefix) % columns}`;
+    model.prefix[token] ?? `row ${Math.floor((token - prefix) / columns)}, column ${(token - prefix) % columns}`;
 
   /* Showing */
 
@@ -308,8 +310,15 @@ async function ask(root, thread, model, album) {
       ...Array.from({ length: depth }, (_, block) => element("option", { value: block }, `all of block ${block}`)),
       element("option", { value: "some", disabled: "" }, "some"),
     );
-    control("class").hidden = !prefix;
+    for (const [token, name] of model.prefix.entries()) {
+      const button = element("button", { type: "button", name: "token" }, `Ask ${name}`);
+      button.addEventListener("click", () => change({ query: token }, false));
+      control("remove").before(button);
+    }
     control("after").max = depth;
+    for (const own of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(`.of-${classes.length ? "features" : "classes"}`))) {
+      own.hidden = true;
+    }
     find(".strip").append(
       ...album.map(({ name, title, src }) => {
         const choice = element("input", { type: "radio", name: "photo", value: name, "aria-label": title });
@@ -353,11 +362,11 @@ async function ask(root, thread, model, album) {
     if (find("[name=mode]:checked").value !== "cover") {
       find(`[name=mode][value=${alike ? "alike" : "ask"}]`).checked = true;
     }
-    find(".said").textContent = state.photo === "drawing" ? `The model says ${answerOf(answers.untouched.shares)}.` : "";
+    find(".said").textContent = state.photo === "drawing" && classes.length ? `The model says ${answerOf(answers.untouched.shares)}.` : "";
     control("after").value = state.after;
-    find("output").textContent = `${stage(state.after)}: ${answerOf(answers[column].lens[state.after])}`;
+    find("output").textContent = `${stage(state.after)}: ${classes.length ? "" : "cosine "}${answerOf(answers[column].lens[state.after])}`;
     control("after").setAttribute("aria-valuetext", find("output").textContent);
-    control("class").setAttribute("aria-pressed", prefix > 0 && state.query === 0);
+    root.querySelectorAll("[name=token]").forEach((button, token) => button.setAttribute("aria-pressed", String(token === state.query)));
     const removed = state.removed.has(`${state.block}.${state.head}`);
     control("remove").textContent = removed ? "Put this head back" : "Remove this head";
     control("again").disabled = !state.shuffle;
@@ -412,23 +421,31 @@ async function ask(root, thread, model, album) {
   /** What the change has done, in words. */
   function sentence() {
     const { untouched, changed } = answers;
+    const most = Math.max(...changed.logits.map((logit, k) => Math.abs(logit - untouched.logits[k])));
+    const moves = `that moves most moves by ${most < 1e-4 ? most.toExponential(0) : most.toFixed(2)}`;
+    if (!classes.length) {
+      const compared = `Changed and untouched, they have a cosine of ${answerOf(changed.logits)}; the feature ${moves}.`;
+      return `The model gives ${untouched.logits.length} features and no class. ${isChanged() ? compared : ""}`;
+    }
     const [before, after] = [best(untouched.shares), best(changed.shares)];
     const says = `Untouched, the model says ${classes[before]} (${percent(untouched.shares[before])}).`;
     if (!isChanged()) {
       return says;
     }
-    const most = Math.max(...changed.logits.map((logit, k) => Math.abs(logit - untouched.logits[k])));
-    const moved = `the logit that moves most moves by ${most < 1e-4 ? most.toExponential(0) : most.toFixed(2)}`;
     const verdict =
       before === after
-        ? `The answer stays ${classes[after]}: ${percent(untouched.shares[before])} before, ${percent(changed.shares[after])} now; ${moved}.`
-        : `The answer changes from ${classes[before]} (${percent(untouched.shares[before])}) to ${classes[after]} (${percent(changed.shares[after])}); ${moved}.`;
+        ? `The answer stays ${classes[after]}: ${percent(untouched.shares[before])} before, ${percent(changed.shares[after])} now; the logit ${moves}.`
+        : `The answer changes from ${classes[before]} (${percent(untouched.shares[before])}) to ${classes[after]} (${percent(changed.shares[after])}); the logit ${moves}.`;
     const right = guessed === (before === after ? "stays" : "changes");
     const judged = guessed === "stays" || guessed === "changes" ? (right ? "As you said. " : "Not as you said. ") : "";
     return judged + verdict;
   }
 
-  const answerOf = (shares) => `${classes[best(shares)]}, ${percent(Math.max(...shares))}`;
+  /** The first class; without classes, the cosine of features and those that the untouched model ends with. */
+  const answerOf = (shares) =>
+    classes.length
+      ? `${classes[best(shares)]}, ${percent(Math.max(...shares))}`
+      : decimal(cosine(shares, answers.untouched.logits), 3);
   const stage = (after) => (after ? `after block ${after - 1}` : "before block 0");
 
   function showLens(veiled) {
@@ -506,7 +523,6 @@ async function ask(root, thread, model, album) {
       interfere({ withoutPositions: false, shuffle: "", removed: new Set(), covered: new Set() }),
     );
     on("remove", "click", () => toggleHead(state.block, state.head));
-    on("class", "click", () => change({ query: 0 }, false));
     on("each", "click", eachHead);
     on("predict", "change", show);
     on("after", "input", () => {
@@ -595,15 +611,20 @@ async function ask(root, thread, model, album) {
 
   /** What each head's removal costs: the answer's probability without it, on its thumbnail. */
   async function eachHead() {
+    const seconds = Math.ceil((thumbnails.changed.length * answers.untouched.milliseconds) / 1000);
+    find(".caption").textContent = `Asking ${thumbnails.changed.length} times, about ${seconds} s.`;
     const all = await thread("withoutEach", { name: state.photo, change: changeOf() });
     const class_ = best(answers.changed.shares);
     all.forEach((logits, i) => {
-      const moved = 100 * (softmaxOf(logits)[class_] - answers.changed.shares[class_]);
+      const moved = () => 100 * (softmaxOf(logits)[class_] - answers.changed.shares[class_]);
+      const said = classes.length ? decimal(moved(), 1) : decimal(cosine(logits, answers.changed.logits), 2);
       const button = thumbnails.changed[i];
       button.querySelector(".drop")?.remove();
-      button.append(element("span", { class: "drop" }, `${moved < 0 ? "−" : "+"}${Math.abs(moved).toFixed(1)}`));
+      button.append(element("span", { class: "drop" }, classes.length && moved() >= 0 ? `+${said}` : said));
     });
-    find(".caption").textContent = `On each head: by how many points its removal moves the probability of ${classes[class_]}.`;
+    find(".caption").textContent = classes.length
+      ? `On each head: by how many points its removal moves the probability of ${classes[class_]}.`
+      : "On each head: the cosine of the features without it with those with it.";
   }
 
   /* State in the address: #ask:photo=bird_duck&open=changed.3.2&removed=0.0,0.1 */
@@ -623,7 +644,7 @@ async function ask(root, thread, model, album) {
       column: column === "changed" ? "changed" : "untouched",
       block,
       head: within(head, num_heads, 0),
-      query: within(given.get("query"), tokens, 0),
+      query: within(given.get("query"), tokens, config.class_token ? 0 : prefix),
       view: given.get("view") === "alike" ? "alike" : "attention",
       after: within(given.get("after"), depth + 1, block + 1),
       withoutPositions: given.get("positions") === "off",
@@ -657,4 +678,10 @@ async function ask(root, thread, model, album) {
   const closeCamera = cameraOf(find(".camera"), control("camera"), takeFrame, (text) => (find(".notice").textContent = text));
   listen();
   await change({});
+}
+
+/** The cosine of the angle between two vectors. */
+function cosine(a, b) {
+  const dot = (x, y) => x.reduce((sum, value, i) => sum + value * y[i], 0);
+  return dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
 }

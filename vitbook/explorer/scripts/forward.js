@@ -3,7 +3,8 @@
 /* The Vision Transformer, as in vit.py: Equations 1 to 4 of Dosovitskiy et al. 2021, in the same order and under the same
    names. B images, T tokens in each, width D, h heads of width D/h; all tokens of a batch are the rows of one matrix.
 
-   A `change` interferes with the model; without one, every number is torch's to rounding. */
+   A `change` interferes with the model; without one, every number is torch's to rounding. A model's `parts` are the
+   functions in which models differ: those of a plain model stand here, all others in modern.js. */
 
 /**
  * @typedef {object} Change
@@ -14,14 +15,18 @@
  */
 
 /**
+ * What a change is in one block: the heads that it removes there, by number.
+ * @typedef {Omit<Change, "removed"> & {removed: Set<number>}} Here
+ *
  * A linear map or a LayerNorm, and what each computation leaves behind.
  * @typedef {{weight: Matrix, bias?: Matrix}} Layer
  * @typedef {{blocks: Record<string, Matrix>[], features?: Matrix, z?: Matrix, patches?: Matrix}} Trace
- * @typedef {any} Model as `buildModel` made it: parts have the names that they have in Python
+ * @typedef {any} Model as `buildModel` made it: what it consists of has the names that it has in Python
  */
 
 const LAYER_NORM_EPS = 1e-6;
 const BATCH_NORM_EPS = 1e-5;
+const PLAIN = { embed, norm: layerNorm, project, activation: gelu, features, read };
 
 /**
  * Logits of the K classes. Images (B, C·H·W) → (B, K). `trace`, if given, is filled with all that was computed.
@@ -29,8 +34,7 @@ const BATCH_NORM_EPS = 1e-5;
  */
 function forward(model, images, change = {}, trace = { blocks: [] }) {
   const z = tokens(model, images, change, trace);
-  trace.features = features(model, z, images.rows);
-  return linear(trace.features, model.head);
+  return model.parts.read(model, z, images.rows, trace);
 }
 
 /**
@@ -38,13 +42,14 @@ function forward(model, images, change = {}, trace = { blocks: [] }) {
  * @type {(model: Model, images: Matrix, change: Change, trace: Trace) => Matrix}
  */
 function tokens(model, images, change, trace) {
-  let z = embed(model, images, change, trace); // Eq. 1
+  let z = model.parts.embed(model, images, change, trace); // Eq. 1
   Object.values(model.encoder.blocks).forEach((block, index) => {
     trace.blocks.push({ x: z });
-    z = encoderBlock(block, z, model.config, headsOut(change, index), trace.blocks[index]); // Eqs. 2 and 3
+    const here = { ...change, removed: headsOut(change, index) };
+    z = encoderBlock(block, z, model, here, trace.blocks[index]); // Eqs. 2 and 3
   });
   trace.z = z;
-  return layerNorm(z, model.norm); // Eq. 4
+  return model.parts.norm(z, model.norm); // Eq. 4
 }
 
 /**
@@ -52,15 +57,13 @@ function tokens(model, images, change, trace) {
  * @type {(model: Model, images: Matrix, change: Change, trace: Trace) => Matrix}
  */
 function embed({ config, embedding }, images, change, trace) {
-  const prefix = config.class_token ? 1 : 0;
+  const { prefix, tokens: T } = config;
   const x = patchEmbed(embedding.patch_embed, images, config, trace); // (B·N, D)
-  const [N, D] = [x.rows / images.rows, x.columns];
-  const z = x.space.matrix(images.rows * (prefix + N), D);
+  const N = T - prefix;
+  const z = x.space.matrix(images.rows * T, x.columns);
   for (let b = 0; b < images.rows; b++) {
-    const own = z.part(b * (prefix + N), prefix + N);
-    if (prefix) {
-      own.part(0, 1).set(embedding.cls_token);
-    }
+    const own = z.part(b * T, T);
+    prefixTokens(embedding).forEach((token, i) => own.part(i, 1).set(token));
     own.part(prefix, N).set(inOrder(x.part(b * N, N), change.before));
     if (!change.withoutPositions) {
       add(own, embedding.positions.pos_embed);
@@ -68,6 +71,12 @@ function embed({ config, embedding }, images, change, trace) {
     own.part(prefix, N).set(inOrder(own.part(prefix, N), change.after));
   }
   return z;
+}
+
+/** The learned tokens before the patches, each (1, D). */
+function prefixTokens({ cls_token, dist_token, register_tokens }) {
+  const registers = Array.from({ length: register_tokens?.rows ?? 0 }, (_, i) => register_tokens.part(i, 1));
+  return [cls_token, dist_token, ...registers].filter(Boolean);
 }
 
 /** Patches of the image, or of the map that a stem makes of it, as tokens. (B, C·H·W) → (B·N, D). */
@@ -166,23 +175,24 @@ function batchNormAndRelu({ x, channels, height, width }, { weight, bias, runnin
 
 /**
  * Look around, then think, each added to what was there. (B·T, D) → (B·T, D).
- * @type {(block: Model, x: Matrix, config: any, removed: Set<number>, trace: Record<string, Matrix>) => Matrix}
+ * @type {(block: Model, x: Matrix, model: Model, here: Here, trace: Record<string, Matrix>) => Matrix}
  */
-function encoderBlock(block, x, config, removed, trace) {
-  trace.norm1 = layerNorm(x, block.norm1);
-  x = add(attend(block.attn, trace.norm1, config, removed, trace), x); // Eq. 2
+function encoderBlock(block, x, model, here, trace) {
+  trace.norm1 = model.parts.norm(x, block.norm1);
+  x = add(attend(block.attn, trace.norm1, model, here, trace), x); // Eq. 2
   trace.middle = x;
-  trace.norm2 = layerNorm(x, block.norm2);
-  return add(mlp(block.mlp, trace.norm2, trace), x); // Eq. 3
+  trace.norm2 = model.parts.norm(x, block.norm2);
+  return add(mlp(block.mlp, trace.norm2, model, trace), x); // Eq. 3
 }
 
 /**
  * Multi-head self-attention. (B·T, D) → (B·T, D). Eqs. 5–8.
- * @type {(attn: Model, x: Matrix, config: any, removed: Set<number>, trace: Record<string, Matrix>) => Matrix}
+ * @type {(attn: Model, x: Matrix, model: Model, here: Here, trace: Record<string, Matrix>) => Matrix}
  */
-function attend(attn, x, { num_heads, dim, tokens: T }, removed, trace) {
+function attend(attn, x, { config, parts }, here, trace) {
+  const { num_heads, dim, tokens: T } = config;
   const [B, width] = [x.rows / T, dim / num_heads];
-  const qkv = (trace.qkv = linear(x, attn.qkv)); // (B·T, 3D): queries, keys and values of every head
+  const qkv = (trace.qkv = parts.project(attn, x, here)); // (B·T, 3D): queries, keys and values of every head
   const weights = (trace.weights = x.space.matrix(B * num_heads * T, T));
   const heads = (trace.heads = x.space.matrix(B * T, dim));
   for (let b = 0; b < B; b++) {
@@ -190,7 +200,7 @@ function attend(attn, x, { num_heads, dim, tokens: T }, removed, trace) {
       const [q, k, v] = [0, 1, 2].map((i) => qkv.part(b * T, T, i * dim + head * width, width));
       const p = weights.part((b * num_heads + head) * T, T);
       softmax(timesTransposed(q, k, p), 1 / Math.sqrt(width)); // softmax(QKᵀ/√d)
-      if (!removed.has(head)) {
+      if (!here.removed.has(head)) {
         times(p, v, heads.part(b * T, T, head * width, width)); // · V
       }
     }
@@ -198,21 +208,25 @@ function attend(attn, x, { num_heads, dim, tokens: T }, removed, trace) {
   return linear(heads, attn.proj);
 }
 
+/** Queries, keys and values. (B·T, D) → (B·T, 3D). */
+function project(attn, x) {
+  return linear(x, attn.qkv);
+}
+
 /**
  * Two linear maps with a GELU between, on each token separately. (B·T, D) → (B·T, D).
- * @type {(layers: {fc1: Layer, fc2: Layer}, x: Matrix, trace: Record<string, Matrix>) => Matrix}
+ * @type {(layers: {fc1: Layer, fc2: Layer}, x: Matrix, model: Model, trace: Record<string, Matrix>) => Matrix}
  */
-function mlp({ fc1, fc2 }, x, trace) {
+function mlp({ fc1, fc2 }, x, { parts }, trace) {
   trace.hidden = linear(x, fc1);
-  trace.active = gelu(trace.hidden);
+  trace.active = parts.activation(trace.hidden);
   return linear(trace.active, fc2);
 }
 
 /** One vector for each image: the class token, or the mean of the patches without it. (B·T, D) → (B, D). */
 function features({ config }, z, B) {
-  const T = z.rows / B;
+  const { prefix, tokens: T } = config;
   const out = z.space.matrix(B, z.columns);
-  const prefix = config.class_token ? 1 : 0;
   for (let b = 0; b < B; b++) {
     if (config.pool === "class") {
       out.part(b, 1).set(z.part(b * T, 1));
@@ -223,6 +237,12 @@ function features({ config }, z, B) {
     }
   }
   return out;
+}
+
+/** What the head makes of the features: logits; without a head, the features. (B·T, D) → (B, K) or (B, D). */
+function read(model, z, B, trace = {}) {
+  trace.features = model.parts.features(model, z, B);
+  return model.head ? linear(trace.features, model.head) : trace.features;
 }
 
 /**
@@ -237,9 +257,9 @@ function linear(x, { weight, bias }) {
   return timesTransposed(x, weight, y);
 }
 
-function layerNorm(x, { weight, bias }) {
+function layerNorm(x, { weight, bias }, eps = LAYER_NORM_EPS) {
   const y = x.space.room(x.rows, x.columns);
-  x.space.kernels.layerNorm(y.at, x.at, weight.at, bias.at, x.rows, x.columns, LAYER_NORM_EPS);
+  x.space.kernels.layerNorm(y.at, x.at, weight.at, bias.at, x.rows, x.columns, eps);
   return y;
 }
 
@@ -265,7 +285,7 @@ function cosines(x) {
 
 /** The logits that the model would give if its tokens were the last ones already, without and with each block. (L + 1, K). */
 function logitLens(model, trace, B = 1) {
-  return residualStream(trace).map((z) => linear(features(model, layerNorm(z, model.norm), B), model.head));
+  return residualStream(trace).map((z) => model.parts.read(model, model.parts.norm(z, model.norm), B));
 }
 
 /** Row i becomes row order[i]; as it is without an order. */

@@ -55,8 +55,7 @@ function attendBack({ num_heads, dim, tokens: T }, { qkv, weights }, dHeads) {
 
 /** To the class token's row, or to every patch its share of the mean. (B, D) → (B·T, D). */
 function featuresBack({ config }, dFeatures) {
-  const { tokens: T, pool, class_token } = config;
-  const prefix = class_token ? 1 : 0;
+  const { tokens: T, pool, prefix } = config;
   const dz = dFeatures.space.matrix(dFeatures.rows * T, dFeatures.columns);
   for (let b = 0; b < dFeatures.rows; b++) {
     const own = dFeatures.part(b, 1);
@@ -74,8 +73,7 @@ function featuresBack({ config }, dFeatures) {
 
 /** To class token, positions and patch projection: each image adds its own. */
 function embedBack({ config, embedding }, grads, trace, dz, B) {
-  const T = config.tokens;
-  const prefix = config.class_token ? 1 : 0;
+  const { tokens: T, prefix } = config;
   const dPatches = dz.space.matrix(B * (T - prefix), dz.columns);
   for (let b = 0; b < B; b++) {
     const own = dz.part(b * T, T);

@@ -174,7 +174,7 @@ function look(image, change) {
 function progress(epoch) {
   const { space, model, test } = school;
   const table = model.embedding.positions.pos_embed;
-  const first = school.config.class_token ? 1 : 0;
+  const first = model.config.prefix;
   const alike = space.forNow(() => cosines(table.part(first, table.rows - first)).data.slice());
   return { epoch, accuracy: accuracy(), ...look(picture(test, 0)), alike };
 }

@@ -81,7 +81,7 @@ var vitbookLive = (() => {
       shown.replaceChildren(document.createElement("slot"), place); // the still, until the figure is there
       const root = place.attachShadow({ mode: "open" });
       root.innerHTML = `<style>${css}</style>${made.html}`;
-      await made.start(root, source && thread(source), ...given);
+      await made.start(root, source.length && thread(source.join("\n")), ...given);
       shown.replaceChildren(place);
       place.hidden = false;
       host.style.minHeight = "";
@@ -94,12 +94,12 @@ var vitbookLive = (() => {
     }
   }
 
-  /** All that a figure needs: its own script, the style of all figures, its thread's source if it has one, and data. */
+  /** All that a figure needs: its own script, the style of all figures, its thread's sources if it has one, and data. */
   async function all(host) {
     const { figure, model } = host.dataset;
     const made = await need(figure);
-    const names = ["style", made.thread, ...made.needs].map((name) => name.replace("{model}", model));
-    const [css, source, ...given] = await Promise.all(names.map((name) => name && need(name)));
+    const together = (names) => Promise.all(names.map((name) => need(name.replace("{model}", model))));
+    const [[css], source, given] = await Promise.all([["style"], made.thread, made.needs].map(together));
     return { made, css, source, given };
   }
 

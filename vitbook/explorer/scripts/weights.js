@@ -5,39 +5,45 @@
 /**
  * Eight bytes with the header's length, the header in JSON, then the numbers, little-endian.
  * @param {Uint8Array} file
- * @returns {Map<string, {shape: number[], numbers: Float32Array}>} all tensors of floating-point numbers
+ * @returns {Generator<[string, {shape: number[], numbers: Float32Array}]>} all tensors of floating-point numbers
  */
-function readSafetensors(file) {
+function* readSafetensors(file) {
   const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
   const length = Number(view.getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(file.subarray(8, 8 + length)));
-  const tensors = new Map();
   for (const [name, { dtype, shape, data_offsets }] of Object.entries(header)) {
     if (dtype === "F16" || dtype === "F32") {
       const [from, to] = data_offsets.map((offset) => 8 + length + offset);
       const bytes = file.slice(from, to).buffer;
-      tensors.set(name, { shape, numbers: dtype === "F16" ? fromHalf(new Uint16Array(bytes)) : new Float32Array(bytes) });
+      yield [name, { shape, numbers: dtype === "F16" ? fromHalf(new Uint16Array(bytes)) : new Float32Array(bytes) }];
     }
   }
-  return tensors;
 }
 
-/** Float16 to float32: 1 sign bit, 5 of the exponent, 10 of the fraction. */
+/** Float16 to float32: 1 sign bit, 5 of the exponent, 10 of the fraction. All 65,536 of them, as there may be millions. */
+const HALVES = Float32Array.from({ length: 65536 }, (_, half) => {
+  const [exponent, fraction] = [(half >> 10) & 31, half & 1023];
+  const size = exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : (fraction / 1024) * 2 ** -14;
+  return half >> 15 ? -size : size;
+});
+
 function fromHalf(halves) {
-  return Float32Array.from(halves, (half) => {
-    const [exponent, fraction] = [(half >> 10) & 31, half & 1023];
-    const size = exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : (fraction / 1024) * 2 ** -14;
-    return half >> 15 ? -size : size;
-  });
+  const numbers = new Float32Array(halves.length);
+  for (let i = 0; i < halves.length; i++) {
+    numbers[i] = HALVES[halves[i]];
+  }
+  return numbers;
 }
 
 /**
  * A model in a workspace: "encoder.blocks.0.norm1.weight" becomes model.encoder.blocks[0].norm1.weight, a Matrix.
  * @param {Record<string, any>} config the fields of ViTConfig
+ * @param {Iterable<[string, {shape: number[], numbers: Float32Array}]>} tensors
+ * @returns {any}
  */
 function buildModel(space, config, tensors) {
-  const patches = (config.image_size[0] / config.patch_size) * (config.image_size[1] / config.patch_size);
-  const model = { config: { ...config, tokens: patches + (config.class_token ? 1 : 0) } };
+  /** @type {any} */
+  const model = { parts: PLAIN };
   for (const [name, { shape, numbers }] of tensors) {
     const [columns, rows] = shape.length === 4 ? [numbers.length / shape[0], shape[0]] : [shape.at(-1), numbers.length / shape.at(-1)];
     const matrix = space.matrix(rows, columns);
@@ -46,10 +52,18 @@ function buildModel(space, config, tensors) {
     const last = path.pop();
     path.reduce((part, step) => (part[step] ??= {}), model)[last] = matrix;
   }
+  const patches = (config.image_size[0] / config.patch_size) * (config.image_size[1] / config.patch_size);
+  const prefix = prefixTokens(model.embedding).length;
+  model.config = { ...config, prefix, tokens: prefix + patches };
   return model;
 }
 
 /** Base64, to which browsers give no bytes otherwise. */
 function fromBase64(text) {
-  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < bytes.length; i++) {
+    bytes[i] = letters.charCodeAt(i);
+  }
+  return bytes;
 }

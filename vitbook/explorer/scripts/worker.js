@@ -3,15 +3,19 @@
 /* The model's own thread: what a page may ask. What it needs stands before it in the same script,
    with KERNELS, which is kernels.wasm in base64. */
 
-/** @type {{space: Workspace, model: any, preprocessing: any}} */
+/** @type {{space: Workspace, model: Model, preprocessing: any}} */
 let loaded;
 const photographs = new Map(); // name → what the model sees of it, Pixels
 
 const answers = {
-  /** A model: its config, how it wants to see images, and its safetensors file in base64. plain: without WebAssembly. */
-  load({ config, preprocessing, tensors, plain = false }) {
+  /**
+   * A model: its class in Python, its config, how it wants to see images, and safetensors files in base64, of which each
+   * has some of its tensors. plain: without WebAssembly.
+   */
+  load({ type, config, preprocessing, tensors, plain = false }) {
     const space = new Workspace(plain ? null : fromBase64(KERNELS));
-    loaded = { space, model: buildModel(space, config, readSafetensors(fromBase64(tensors))), preprocessing };
+    const model = buildModel(space, config, allTensors(tensors));
+    loaded = { space, model: Object.assign(model, { parts: partsOf(type, model) }), preprocessing };
     photographs.clear();
     return { simd: space.simd };
   },
@@ -37,6 +41,13 @@ const answers = {
     });
   },
 };
+
+/** Of one file after the other: together they may be more than a page could hold twice. */
+function* allTensors(files) {
+  for (const file of files) {
+    yield* readSafetensors(fromBase64(file));
+  }
+}
 
 /**
  * Logits, attention weights (L, h, T, T), queries, keys and values (L, T, 3D), the logit lens (L + 1, K), and cosine
