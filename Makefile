@@ -33,7 +33,7 @@ $(STAMP): requirements.txt pyproject.toml
 	@touch $@
 
 book: $(STAMP)  ## Build the site in _build/html; every warning is an error
-	$(BIN)/jupyter-book build . -W -n --keep-going
+	$(BIN)/jupyter-book build . --all -W -n --keep-going
 	@echo "Open _build/html/index.html in a browser, or run: make serve"
 
 test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and compare its stored outputs
