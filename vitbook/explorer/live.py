@@ -39,6 +39,7 @@ from torch import nn
 
 from vitbook._support.files import write_whole
 from vitbook._support.images import center_crop, decode_image
+from vitbook._support.names import listed
 from vitbook._support.site import chapters_address
 from vitbook.attention_maps import position_similarity, recorded_attention
 from vitbook.data import Split, album_credits, digits
@@ -48,7 +49,6 @@ from vitbook.finetuning import merged
 from vitbook.modern import ModernViT
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import Pretrained, load_pretrained
-from vitbook.pretrained.layouts import listed
 from vitbook.training import keeping_modes
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 
