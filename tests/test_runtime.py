@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitbook.runtime import about, has_bfloat16, seed_everything
+from vitbook.runtime import about, flushing_denormals, has_bfloat16, seed_everything
 
 
 def draws(seed: int) -> list:
@@ -55,3 +55,18 @@ def test_a_measured_number_is_shown_with_its_bounds():
     for outside in (0.05, 0.3, float("nan")):
         with pytest.raises(AssertionError, match=r"outside its bounds"):
             about(outside, 0.1, 0.25)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_denormals_count_as_zero_within_the_block_alone(before):
+    def kept() -> bool:
+        return bool(torch.tensor(1e-40) * 1.0 > 0)
+
+    torch.set_flush_denormal(before)
+    try:
+        with pytest.raises(ValueError, match="in the block"), flushing_denormals():
+            assert not kept()
+            raise ValueError("in the block")
+        assert kept() is not before
+    finally:
+        torch.set_flush_denormal(False)

@@ -42,7 +42,7 @@ from vitbook.data import Dataset, Split, normalize
 from vitbook.distillation import soft_distillation_loss
 from vitbook.finetuning import layer_groups, train_mode
 from vitbook.muon import Muon, hidden_matrices
-from vitbook.runtime import has_bfloat16
+from vitbook.runtime import flushing_denormals, has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
@@ -180,6 +180,7 @@ def fit(
             engine.add_event_handler(Events.EPOCH_COMPLETED, board.writer.flush)  # before the next checkpoint
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.finish_epoch)
 
+        stack.enter_context(flushing_denormals())
         stack.enter_context(keeping_modes(training.model))
         stack.callback(training.set_patch_dropout, 0.0)
         cpu = training.device.type == "cpu"  # the caller's random numbers stay as they are

@@ -1,7 +1,6 @@
 """A training run by its names: which model, on which images, kept where; and back from there, to test and to use."""
 
 import json
-import math
 import os
 import statistics
 from collections.abc import Iterator
@@ -50,7 +49,7 @@ class Run:
     tune: str = "all"
     lora_rank: int = 8  # r of LoRA's matrices
     # weights to learn from, of the same classes and image size: the folder of a run, or a file or name as for init;
-    # where the run has several seeds, the mean of their probabilities teaches
+    # where the run has several seeds, each teaches its share of every batch
     teacher: str | None = None
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
@@ -228,26 +227,30 @@ class Teacher(nn.Module):
         return self.model(images * self.scale + self.shift)
 
 
-class Ensemble(nn.Module):
-    """Several classifiers as one: the logarithm of the mean of their probabilities. (B, C, H, W) → (B, K)."""
+class Teachers(nn.Module):
+    """Several teachers, each with its share of a batch: together they cost what one does. (B, C, H, W) → (B, K).
+
+    A student whose images are shuffled hears each of them on every image in the end; what cross-entropy asks of it is
+    then, on average, the mean of their probabilities.
+    """
 
     def __init__(self, members: list[nn.Module]):
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def forward(self, images: Images) -> Tensor:
-        log_p = torch.stack([member(images).float().log_softmax(dim=-1) for member in self.members])
-        return log_p.logsumexp(dim=0) - math.log(len(self.members))
+        shares = images.chunk(len(self.members))  # the last may be smaller, or missing
+        return torch.cat([member(share) for member, share in zip(self.members, shares, strict=False)])
 
 
 def load_teacher(source: str, data: Dataset) -> nn.Module:
-    """Weights to learn from, ready for the images of `data`: a `Teacher`, or an `Ensemble` of a run's several seeds.
+    """Weights to learn from, ready for the images of `data`: a `Teacher`, or `Teachers` for a run of several seeds.
 
     Raises ValueError unless size and classes are the same, FileNotFoundError where there are none, with what trains
     them.
     """
     if seeds := sorted(map(str, Path(source).glob("seed_*"))):
-        return Ensemble([load_teacher(seed, data) for seed in seeds])
+        return Teachers([load_teacher(seed, data) for seed in seeds])
     recipe = Path(source).name
     if recipe in RECIPES and not os.path.exists(source):
         raise FileNotFoundError(f"there is no teacher at {source}; `vitbook train --config {recipe}` trains it")
