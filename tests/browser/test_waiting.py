@@ -1,6 +1,6 @@
 """How soon pages appear and the landing page's figure answers: medians, printed. Slow: they need a machine at rest.
 
-.venv/bin/python -m pytest -n 0 -m slow -s tests/browser/test_speed.py
+.venv/bin/python -m pytest -n 0 -m slow -s tests/browser/test_waiting.py
 """
 
 import statistics
