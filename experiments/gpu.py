@@ -41,7 +41,7 @@ def parts(folder: Path, data_dir: Path | None, tiny: bool) -> dict[str, list[lis
         train += ["--validation", "0.2"]
         deletion = "--images 2 --points 2".split()
         ablation = "--epochs 1 --batch-size 8 --share 1 --seeds 0 --changes".split() + ["without clipping"]
-        flat = "--dim 12 --tune 1 --most 2 --batch-size 4 --rates 0.001 --shares 1 --seeds 0 --validation 0.2".split()
+        flat = "--dim 32 --tune 1 --most 2 --batch-size 4 --rates 0.001 --shares 1 --seeds 0 --validation 0.2".split()
         benchmark += ["--rows", "batch 1 ", "--rounds", "1", "--turn", "0"]
         chapters = chapters[:1]
     nbval = ["-m", "pytest", "-n", "0", "--nbval", "--nbval-current-env"]

@@ -40,6 +40,7 @@ def build(name: str, data: Dataset, dim: int) -> nn.Module:
     """A new model for these images: a ViT of 4 blocks, dim wide, or a CNN whose last stage is as wide."""
     channels, *size = data.train.images.shape[1:]
     if name == "CNN":
+        # From 8 channels on: with fewer, its shortcuts in channels_last make torch 2.13 write past its memory on AVX2.
         return SmallCNN(channels, len(data.class_names), width=dim // 4).to(memory_format=torch.channels_last)
     shape = dict(dim=dim, depth=4, num_heads=4, mlp_dim=2 * dim, pool="mean", class_token=False)
     return VisionTransformer(ViTConfig(tuple(size), 4, channels, len(data.class_names), **shape))

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitbook.cnn import CNNConfig, SmallCNN, WhiteningCNN
-from vitbook.muon import Muon, hidden_matrices
+from vitbook.muon import Muon, hidden_matrices, orthogonalized
 from vitbook.vit import create_vit
 
 NAMES = ("one.weight", "convolution.weight", "attn.qkv.weight")
@@ -31,6 +31,31 @@ def test_a_step_is_the_orthogonal_factor_of_the_gradient_at_the_length_of_adamws
     assert_close(u.T @ moved @ v.T, length * torch.eye(12), atol=0.35 * length, rtol=0)
     scaled = -a_step("one.weight", torch.zeros(12, 30), 100 * gradient)
     assert_close(scaled, moved, atol=0.02 * length, rtol=0)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has it from 2.9 on")
+@pytest.mark.parametrize("shape", [(12, 30), (30, 12)])
+def test_steps_are_those_of_torchs_muon(shape):
+    """Which computes in bfloat16."""
+    ours, theirs = (nn.Parameter(torch.ones(shape)) for _ in range(2))
+    options = dict(lr=0.1, weight_decay=0.5)
+    both = Muon({"one.weight": ours}, **options), torch.optim.Muon([theirs], adjust_lr_fn="match_rms_adamw", **options)
+    for gradient in torch.randn(3, *shape):
+        for parameter, optimizer in zip((ours, theirs), both, strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.step()
+    length = 0.1 * 0.2 * 30**0.5
+    assert_close(ours, theirs, atol=0.02 * length, rtol=0)
+
+
+@pytest.mark.parametrize("has, precision", [(False, 1e-5), (True, 0.1)])
+def test_bfloat16_is_used_only_where_the_hardware_has_it(has, precision, monkeypatch):
+    monkeypatch.setattr("vitbook.muon.has_bfloat16", lambda device: False)
+    matrices = torch.randn(3, 20, 8)
+    exact = orthogonalized(matrices.double())
+    monkeypatch.setattr("vitbook.muon.has_bfloat16", lambda device: has)
+    off = (orthogonalized(matrices) - exact).abs().max()
+    assert off < precision and (off > 1e-3) == has
 
 
 def test_weights_decay():

@@ -3,45 +3,61 @@
 M ← 0.95 M + 0.05 G
 W ← W − η (0.2 √max(r, c) UVᵀ + λW), where UΣVᵀ = 0.95 M + 0.05 G, and W is r×c
 
-Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/; five Newton-Schulz steps take the place of the singular
-value decomposition. The scale is that of Liu et al. 2025, "Muon is Scalable for LLM Training": a step is then as long
-as AdamW's usually are. What is no matrix inside the network (biases, gains, tokens), its first layer and its last stay
-with AdamW.
+Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/. The scale is that of Liu et al. 2025, "Muon is Scalable
+for LLM Training": a step is then as long as AdamW's usually are. What is no matrix inside the network (biases, gains,
+tokens), its first layer and its last stay with AdamW.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitbook.runtime import has_bfloat16
 from vitbook.training import parameter_groups
 
 QUERIES_KEYS_VALUES = ("qkv.weight", "in_proj_weight")  # names of three matrices in one weight
+Matrices = Float[Tensor, "n r c"]
 
 
-class Muon(torch.optim.Muon):
-    """torch's Muon, for weights of convolutions as well, (C_out, C_in, k, k) as matrices C_out × C_in·k², and for Q, K
-    and V that lie in one weight, each a matrix of its own. torch's takes only what is one matrix."""
+class Muon(torch.optim.Optimizer):
+    """For weights by name: of convolutions as well, (C_out, C_in, k, k) as matrices C_out × C_in·k²; Q, K and V that
+    lie in one weight are three matrices.
+
+    Differs: torch's Muon takes only what is one matrix, and computes in bfloat16 where that is emulated, which takes
+    many times as long.
+    """
 
     def __init__(self, weights: dict[str, nn.Parameter], lr: float, weight_decay: float):
-        self.weights = weights
-        self.matrices = {name: _matrices(name, weight.detach(), weight) for name, weight in weights.items()}
-        every = [matrix for matrices in self.matrices.values() for matrix in matrices]
-        super().__init__(every, lr=lr, weight_decay=weight_decay, momentum=0.95, adjust_lr_fn="match_rms_adamw")
+        self.matrices = [3 if name.endswith(QUERIES_KEYS_VALUES) else 1 for name in weights]
+        super().__init__(list(weights.values()), dict(lr=lr, weight_decay=weight_decay))
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        for name, weight in self.weights.items():
-            used = weight.grad is not None
-            gradients = _matrices(name, weight.grad, weight) if used else [None] * len(self.matrices[name])
-            for matrix, gradient in zip(self.matrices[name], gradients, strict=True):
-                matrix.grad = gradient
-        super().step()
+        (group,) = self.param_groups
+        for weight, n in zip(group["params"], self.matrices, strict=True):
+            if weight.grad is None:
+                continue
+            kept = self.state[weight]
+            mean = kept["mean"] = kept.get("mean", torch.zeros_like(weight)).lerp(weight.grad, 0.05)
+            matrices = weight.grad.lerp(mean, 0.95).flatten(1).unflatten(0, (n, -1))  # (n, r, c)
+            length = 0.2 * max(matrices.shape[1:]) ** 0.5
+            weight.mul_(1 - group["lr"] * group["weight_decay"])
+            weight.sub_(orthogonalized(matrices).reshape(weight.shape), alpha=group["lr"] * length)
 
 
-def _matrices(name: str, tensor: Tensor, weight: nn.Parameter) -> tuple[Tensor, ...]:
-    """A weight, or its gradient, as the matrices that it holds; of a weight, in the same memory."""
-    if not weight.is_contiguous():  # in channels_last; in which order the columns come makes no difference
-        tensor = tensor.movedim(1, -1)
-    return tensor.flatten(1).chunk(3 if name.endswith(QUERIES_KEYS_VALUES) else 1)
+def orthogonalized(matrices: Matrices) -> Matrices:
+    """UVᵀ of each matrix UΣVᵀ, nearly: five Newton-Schulz steps bring most singular values to between 0.7 and 1.2.
+
+    X ← aX + (bA + cA²)X with A = XXᵀ: an odd polynomial of X is one of each of its singular values, and turns no
+    vector. a, b and c are Jordan et al.'s. In bfloat16 where the hardware has it.
+    """
+    wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
+    x = wide.bfloat16() if has_bfloat16(wide.device) else wide
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    for _ in range(5):
+        gram = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
+    return (x if wide is matrices else x.mT).to(matrices.dtype)
 
 
 def hidden_matrices(model: nn.Module) -> dict[str, nn.Parameter]:

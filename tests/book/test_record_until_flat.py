@@ -9,7 +9,7 @@ import torch
 
 from vitbook.data import Split, digits
 
-TINY = "--dataset digits --dim 12 --batch-size 64 --tune 1 --rates 0.004 --patience 1".split()
+TINY = "--dataset digits --dim 32 --batch-size 64 --tune 1 --rates 0.004 --patience 1".split()
 
 
 def test_a_shrunk_pixel_is_the_mean_of_its_square():
