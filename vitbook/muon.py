@@ -46,10 +46,11 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalized(matrices: Matrices) -> Matrices:
-    """UVᵀ of each matrix UΣVᵀ, nearly: five Newton-Schulz steps bring most singular values to between 0.7 and 1.2.
+    """UVᵀ of each matrix UΣVᵀ, nearly, by five Newton-Schulz steps: X ← aX + (bA + cA²)X, where A = XXᵀ.
 
-    X ← aX + (bA + cA²)X with A = XXᵀ: an odd polynomial of X is one of each of its singular values, and turns no
-    vector. a, b and c are Jordan et al.'s. In bfloat16 where the hardware has it.
+    An odd polynomial of X is that polynomial of each singular value, and turns no singular vector. a, b and c are
+    Jordan et al.'s. Values above a 500th of X's length end between 0.68 and 1.21; smaller ones grow almost a⁵ = 485
+    times. In bfloat16 where the hardware has it.
     """
     wide = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
     x = wide.bfloat16() if has_bfloat16(wide.device) else wide
