@@ -4,11 +4,14 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from properties import backbone
+from properties import backbone, small_config
 from torch.testing import assert_close
 
 from vitbook import export as exporting
+from vitbook.cnn import CNNConfig, WhiteningCNN
+from vitbook.distillation import DistilledVisionTransformer
 from vitbook.export import FORMATS, AnySize, export, load_exported, quantize, traced
+from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.tokens import embed_any_size
 from vitbook.vit import VisionTransformer
@@ -49,6 +52,28 @@ def test_a_graph_takes_any_number_of_images_and_any_size():
     program = traced(model, any_size=True).module()
     for shape in ((1, 3, 8, 12), (4, 3, 12, 8), (2, 3, 16, 24)):
         assert_close(program(images := torch.randn(shape)), AnySize(model)(images))
+
+
+@torch.no_grad()
+def test_a_convolutional_network_has_a_graph_too():
+    model = WhiteningCNN(CNNConfig((12, 10), channels=2, num_classes=7, widths=(5,))).eval()
+    assert_close(traced(model).module()(images := torch.randn(4, 2, 12, 10)), model(images))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: DistilledVisionTransformer(small_config()),
+        lambda: ModernViT(ModernConfig(**vars(small_config()), attention_pool=True)),
+        lambda: WhiteningCNN(CNNConfig()),
+    ],
+    ids=["DistilledVisionTransformer", "ModernViT", "WhiteningCNN"],
+)
+def test_images_of_any_size_are_for_the_plain_model(model, tmp_path, request):
+    message = f"images of any size are for a plain VisionTransformer, got a {request.node.callspec.id}"
+    for door in (AnySize, lambda model: export(weights_of(model), tmp_path / "model.pt2", "pt2", any_size=True)):
+        with pytest.raises(ValueError, match=message):
+            door(model())
 
 
 @with_onnx

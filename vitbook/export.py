@@ -16,6 +16,7 @@ from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
 from vitbook._support.names import unknown
+from vitbook._support.validation import check_plain
 from vitbook.patches import grid_size
 from vitbook.pretrained import Pretrained
 from vitbook.vit import Images, VisionTransformer
@@ -45,10 +46,11 @@ class AnySize(nn.Module):
     """A model that takes images of any size that patches fill: its positions are interpolated on the way.
 
     Bilinear, without antialiasing, which exporters translate faithfully. `embed_any_size` of vitbook.tokens does
-    it for one image.
+    it for one image. Raises ValueError for a model derived from `VisionTransformer`, which computes something else.
     """
 
     def __init__(self, model: VisionTransformer):
+        check_plain(VisionTransformer, model, "images of any size are")
         super().__init__()
         self.model = model
 
@@ -68,17 +70,17 @@ class AnySize(nn.Module):
 def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.ExportedProgram:
     """The model in evaluation as a graph of tensor operations, for any number of images at once.
 
-    any_size: also for images of any size that patches fill, from two patches a side on.
+    any_size: also for images of any size that patches fill, from two patches a side on, as in `AnySize`.
     """
     config, dims = model.config, {0: torch.export.Dim("batch", min=1)}
-    P = config.patch_size
     height, width = config.image_size
     if any_size:  # an example of other sides than the model's, so that no number stands for two
+        model, P = AnySize(model), config.patch_size
         height, width = height + P, width + 2 * P
         dims |= {axis: P * torch.export.Dim(name, min=2, max=4096 // P) for axis, name in ((2, "rows"), (3, "columns"))}
     images = torch.zeros(3, config.channels, height, width)
     with _quiet(), torch.no_grad():
-        return torch.export.export((AnySize(model) if any_size else model).eval(), (images,), dynamic_shapes=(dims,))
+        return torch.export.export(model.eval(), (images,), dynamic_shapes=(dims,))
 
 
 def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bool = False) -> Path:
@@ -87,8 +89,8 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
     to: a key of `FORMATS`; any_size: as in `traced`. The names of the classes, the size of the images, their mean and
     standard deviation are in the file too, under the name "vitbook", as JSON.
 
-    Raises ValueError for an unknown format and for an operation that ONNX lacks, and ImportError where onnx, onnxscript
-    or onnxruntime is missing.
+    Raises ValueError for an unknown format, for an operation that ONNX lacks and as `AnySize`, and ImportError where
+    onnx, onnxscript or onnxruntime is missing.
     """
     if to not in FORMATS:
         raise ValueError(unknown("format", to, FORMATS))

@@ -1,5 +1,6 @@
 """The command does what its words say; what it cannot do it says in one line, with an exit code, and no traceback."""
 
+import importlib.util
 import json
 import math
 import os
@@ -114,6 +115,20 @@ def test_export_writes_a_file_that_gives_the_models_logits(trained, tmp_path, ca
     assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
     said = capsys.readouterr().out
     assert "model.pt2: " in said and float(said.rpartition("more than ")[2]) < 1e-4
+
+
+@pytest.mark.door
+def test_export_takes_a_model_from_the_gpu(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "device", lambda: torch.float64)  # stands for a GPU: no float32 goes with what is there
+    monkeypatch.setattr(torch.nn.Module, "cpu", torch.nn.Module.float)
+    assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
+
+
+def test_export_says_what_is_not_installed(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
+    assert main(["export", str(trained), "--out", str(tmp_path / "model.onnx")]) == 1
+    said = "vitbook: ONNX needs onnxscript, which is not installed: pip install"
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_summary_counts_parameters(capsys):

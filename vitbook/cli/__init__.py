@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         return 141
-    except (ValueError, OSError, ArithmeticError, RuntimeError, MemoryError) as error:
+    except (ValueError, OSError, ImportError, ArithmeticError, RuntimeError, MemoryError) as error:
         code, message = 1, _reason(error)
     print(f"vitbook: {message}", file=sys.stderr)
     return code

@@ -185,6 +185,7 @@ class Export:
 
         out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
         weights = runs.open_weights(self.weights or self.checkpoint)
+        weights.model.cpu()  # where the graph is traced
         run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
         config = weights.model.config
         images = torch.randn(8, config.channels, *config.image_size)
