@@ -32,7 +32,9 @@ def weights_of(model: VisionTransformer) -> Pretrained:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("changes", [{}, {"pool": "mean"}, {"class_token": False, "pool": "mean"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"pool": "mean"}, {"class_token": False, "pool": "mean"}, {"positions": "none"}]
+)
 def test_of_any_size_equals_the_model_that_was_resized(changes):
     model, images = small(**changes), torch.randn(2, 3, 12, 16)
     same = images[:, :, :8, :12]

@@ -113,17 +113,19 @@ class SinCosPositions2D(nn.Module):
 
 
 class NoPositions(nn.Module):
-    """A bag of patches: the model cannot tell one order from another. → (1, 1, 1) zero."""
+    """A bag of patches: the model cannot tell one order from another. → (1, T, 1), zeros."""
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
         super().__init__()
-        self.register_buffer("zero", torch.zeros(1, 1, 1), persistent=False)
+        self.num_prefix_tokens = num_prefix_tokens
+        self.register_buffer("zeros", torch.zeros(1, num_prefix_tokens + grid[0] * grid[1], 1), persistent=False)
 
-    def forward(self) -> Float[Tensor, "1 1 1"]:
-        return self.zero
+    def forward(self) -> Float[Tensor, "1 tokens 1"]:
+        return self.zeros
 
     def resize(self, grid: Grid) -> None:
-        """Do nothing: no grid has positions."""
+        """Have a zero for each token of another grid."""
+        self.zeros = self.zeros.new_zeros(1, self.num_prefix_tokens + grid[0] * grid[1], 1)
 
 
 POSITIONS = {

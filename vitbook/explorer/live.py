@@ -522,8 +522,7 @@ def packed_model(trained: Pretrained) -> dict:
     }
     embedding, angles = model.embedding, getattr(model.encoder.blocks[0].attn, "angles", None)
     prefix = len(embedding.prefix_tokens)
-    positions = embedding.positions().expand(1, prefix + math.prod(embedding.grid), -1)
-    tensors["embedding.positions.pos_embed"] = _small(positions.expand(-1, -1, model.config.dim))
+    tensors["embedding.positions.pos_embed"] = _small(embedding.positions().expand(-1, -1, model.config.dim))
     if angles is not None:
         tensors["angles"] = _small(angles)
     firsts = ["the class token"] * model.config.class_token + ["the distillation token"] * hasattr(model, "head_dist")
