@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitbook import costs
 from vitbook.attention import attention
+from vitbook.modern import ModernConfig
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
 SMALL = ViTConfig(image_size=(8, 12), patch_size=2, channels=3, num_classes=5, dim=24, depth=2, num_heads=4, mlp_dim=56)
@@ -91,3 +92,10 @@ def test_a_roof_has_two_sides():
 def test_a_stem_is_refused():
     with pytest.raises(ValueError, match="must have none"):
         costs.forward_flops(replace(SMALL, patch_size=2, stem=(6,)))
+
+
+@pytest.mark.door
+@pytest.mark.parametrize("cost", [costs.forward_flops, costs.weight_bytes, costs.activation_bytes])
+def test_a_config_with_more_in_it_is_refused(cost):
+    with pytest.raises(ValueError, match="the formulas are for a plain ViTConfig, got a ModernConfig"):
+        cost(ModernConfig(**vars(SMALL), registers=4, swiglu=True))

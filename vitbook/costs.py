@@ -6,12 +6,14 @@ few beside the matrix products, though not always quick.
 
 import torch
 
+from vitbook._support.validation import check_plain
 from vitbook.patches import grid_size
 from vitbook.vit import VisionTransformer, ViTConfig
 
 
 def number_of_tokens(config: ViTConfig) -> int:
-    """T: the patches, and the class token where there is one."""
+    """T: the patches, and the class token if there is one. Raises ValueError unless config is a plain `ViTConfig`."""
+    check_plain(ViTConfig, config, "the formulas are")
     rows, columns = grid_size(config.image_size, config.patch_size)
     return rows * columns + int(config.class_token)
 
