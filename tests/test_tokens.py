@@ -3,10 +3,12 @@
 import properties as check
 import pytest
 import torch
-from properties import backbone
+from properties import backbone, small_config
 from torch.testing import assert_close
 
 from vitbook import tokens
+from vitbook.distillation import DistilledVisionTransformer
+from vitbook.modern import ModernConfig, ModernViT
 from vitbook.tokens import encode_merging, merging_logits, pack, packed_features, unpack
 
 
@@ -14,7 +16,9 @@ def images_of_several_sizes() -> list[torch.Tensor]:
     return [torch.randn(3, height, width, dtype=torch.float64) for height, width in ((8, 12), (4, 4), (12, 8), (8, 8))]
 
 
-@pytest.mark.parametrize("changes", [{}, {"pool": "mean"}, {"pool": "mean", "class_token": False}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"pool": "mean"}, {"pool": "mean", "class_token": False}, {"positions": "none"}]
+)
 @torch.no_grad()
 def test_packed_images_have_the_features_that_they_have_alone(changes):
     model, images = backbone(**changes), images_of_several_sizes()
@@ -69,6 +73,17 @@ def test_merging_refuses_what_it_cannot_do(r, changes):
 
 
 @pytest.mark.door
+def test_packing_and_merging_are_for_the_plain_model():
+    image, config = torch.randn(1, 3, 8, 12), small_config()
+    for model in (DistilledVisionTransformer(config), ModernViT(ModernConfig(**vars(config), embedding_norm=True))):
+        got = f"for a plain VisionTransformer, got a {type(model).__name__}"
+        with pytest.raises(ValueError, match=f"images of any size are {got}"):
+            packed_features(model, [*image], length=8)
+        with pytest.raises(ValueError, match=f"merging is {got}"):
+            merging_logits(model, image, 0)
+
+
+@pytest.mark.door
 def test_windows_have_to_fill_the_grid():
-    with pytest.raises(ValueError, match="4×6 is not divisible by patch size 4"):
+    with pytest.raises(ValueError, match="windows of 4×4 patches do not fill a grid of 4×6"):
         tokens.window_attention(None, torch.zeros(1, 24, 12), (4, 6), 4)

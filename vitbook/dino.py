@@ -19,12 +19,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook.patches import grid_size
-from vitbook.positions import resize_positions
+from vitbook._support.validation import check_plain
 from vitbook.training import parameter_groups, warmup_cosine
-from vitbook.vit import VisionTransformer
+from vitbook.vit import Images, VisionTransformer
 
-Images = Float[Tensor, "batch channels height width"]
 View = Float[Tensor, "batch channels _ _"]  # a part of each image, of any size
 Answers = Float[Tensor, "views batch prototypes"]  # logits, or probabilities, of each view of each image
 Taught = Float[Tensor, "large batch prototypes"]  # the same, of the large views alone
@@ -51,7 +49,7 @@ def agreement_loss(student: Answers, teacher: Taught, temperature: float = 0.1) 
 
 def entropy(p: Float[Tensor, "*shape prototypes"]) -> Float[Tensor, "*shape"]:
     """−Σ p log p in nats: 0 where one answer has it all, ln K where all K are alike."""
-    return -torch.xlogy(p, p).sum(dim=-1)
+    return torch.special.entr(p).sum(dim=-1)
 
 
 class ProjectionHead(nn.Sequential):
@@ -72,22 +70,20 @@ class ProjectionHead(nn.Sequential):
 class ViewEncoder(nn.Module):
     """A backbone under a head, for square views of any size that patches fill. (B, C, H, W) → (B, K).
 
-    Positions are interpolated, so that they span a view as they span an image.
+    Positions are interpolated, so that they span a view as they span an image. Raises ValueError for a backbone derived
+    from `VisionTransformer`, whose features may be computed differently.
     """
 
     def __init__(self, backbone: VisionTransformer, head: nn.Module):
+        check_plain(VisionTransformer, backbone, "images of any size are")
         super().__init__()
         self.backbone, self.head = backbone, head
 
     def features(self, images: Images) -> Float[Tensor, "batch dim"]:
         """As `VisionTransformer.features`."""
-        backbone, embedding = self.backbone, self.backbone.embedding
-        patches = embedding.patch_embed(images)
-        prefix = [token.to(patches.dtype).expand(len(images), -1, -1) for token in embedding.prefix_tokens]
-        grid = grid_size(images.shape[2:], embedding.patch_embed.patch_size)
-        positions = resize_positions(embedding.positions(), embedding.grid, grid, len(prefix))
-        z = backbone.norm(backbone.encoder(torch.cat([*prefix, patches], dim=1) + positions.to(patches.dtype)))
-        return z[:, 0] if backbone.config.pool == "class" else z[:, len(prefix) :].mean(dim=1)
+        backbone = self.backbone
+        z = backbone.norm(backbone.encoder(backbone.embedding.of_any_size(images)))
+        return z[:, 0] if backbone.config.pool == "class" else z[:, int(backbone.config.class_token) :].mean(dim=1)
 
     def forward(self, images: Images) -> Float[Tensor, "batch prototypes"]:
         return self.head(self.features(images))

@@ -67,6 +67,14 @@ class ImageEmbedding(nn.Module):
             x = drop_patches(x, self.patch_dropout, num_prefix_tokens=len(prefix))
         return self.dropout(x)
 
+    def of_any_size(self, images: Float[Tensor, "batch channels _ _"]) -> Float[Tensor, "batch _ dim"]:
+        """Equation 1 for images of any size that patches fill: positions are interpolated, and nothing is dropped."""
+        x = self.patch_embed(images)
+        prefix = [token.to(x.dtype).expand(len(x), -1, -1) for token in self.prefix_tokens]
+        grid = grid_size(images.shape[2:], self.patch_embed.patch_size)
+        positions = resize_positions(self.positions(), self.grid, grid, len(prefix))
+        return torch.cat([*prefix, x], dim=1) + positions.to(x.dtype)
+
     def resize(self, image_size: tuple[int, int]) -> None:
         """Fit the positions to images of another (height, width), in place."""
         self.positions.resize(grid_size(image_size, self.patch_embed.patch_size))

@@ -8,11 +8,11 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
+from vitbook._support.validation import check_plain
 from vitbook.attention import Mask, attention_scores
 from vitbook.encoder import Encoder
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads
-from vitbook.patches import grid_size
-from vitbook.positions import Grid, resize_positions
+from vitbook.positions import Grid
 from vitbook.vit import VisionTransformer
 
 Tokens = Float[Tensor, "batch tokens dim"]
@@ -64,14 +64,11 @@ def unpack(
 def embed_any_size(model: VisionTransformer, image: Float[Tensor, "channels height width"]) -> Float[Tensor, "_ dim"]:
     """Equation 1 for one image of any size that patches fill: the model's positions are interpolated. → (T, D).
 
-    Differs: Dehghani et al. learn a vector for each row and one for each column, as `LearnedPositions2D` does.
+    Raises ValueError for a model derived from `VisionTransformer`. Differs: Dehghani et al. learn a vector for each row
+    and one for each column, as `LearnedPositions2D` does.
     """
-    embedding = model.embedding
-    patches = embedding.patch_embed(image.unsqueeze(0))
-    grid = grid_size(image.shape[1:], embedding.patch_embed.patch_size)
-    prefix = embedding.prefix_tokens
-    positions = resize_positions(embedding.positions(), embedding.grid, grid, len(prefix))
-    return (torch.cat([*prefix, patches], dim=1) + positions).squeeze(0)
+    check_plain(VisionTransformer, model, "images of any size are")
+    return model.embedding.of_any_size(image.unsqueeze(0)).squeeze(0)
 
 
 def encode_masked(encoder: Encoder, z: Tokens, mask: Mask) -> Tokens:
@@ -158,8 +155,11 @@ def encode_merging(
 def merging_logits(
     model: VisionTransformer, images: Float[Tensor, "batch channels height width"], r: int
 ) -> Float[Tensor, "batch classes"]:
-    """The logits of a model that merges r tokens in every block; with r = 0 its own. Raises ValueError unless r ≥ 0
-    and the model has a class token that the head sees."""
+    """The logits of a model that merges r tokens in every block; with r = 0 its own.
+
+    Raises ValueError unless r ≥ 0 and the model is a `VisionTransformer` itself, with a class token that the head sees.
+    """
+    check_plain(VisionTransformer, model, "merging is")
     if r < 0 or model.config.pool != "class":
         raise ValueError(f"expected r of 0 or more and pool 'class', got r = {r} and pool {model.config.pool!r}")
     z, _ = encode_merging(model.encoder, model.embedding(images), r)
@@ -173,11 +173,12 @@ def window_attention(attention: MultiHeadSelfAttention, x: Tokens, grid: Grid, w
     the windows are moved down and right, half a window in every other block. Windows that then reach over the edge hold
     patches of opposite edges, and a mask keeps these apart. Raises ValueError where windows do not fill the grid.
     """
-    rows, columns = grid_size(grid, window)
+    if grid[0] % window or grid[1] % window:
+        raise ValueError(f"windows of {window}×{window} patches do not fill a grid of {grid[0]}×{grid[1]}")
     image = x.unflatten(1, grid).roll((-shift, -shift), dims=(1, 2))
     windows = rearrange(image, "b (h p) (w q) d -> (b h w) (p q) d", p=window, q=window)
     windows = attention(windows, _same_edge(grid, window, shift).to(x.device).repeat(len(x), 1, 1, 1))
-    image = rearrange(windows, "(b h w) (p q) d -> b (h p) (w q) d", h=rows, w=columns, p=window)
+    image = rearrange(windows, "(b h w) (p q) d -> b (h p) (w q) d", h=grid[0] // window, w=grid[1] // window, p=window)
     return image.roll((shift, shift), dims=(1, 2)).flatten(1, 2)
 
 
