@@ -20,7 +20,7 @@ from torch import Tensor
 import vitbook
 from vitbook._support.files import write_whole
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
-from vitbook.runs import evaluate_run, read_run
+from vitbook.runs import evaluate_run, open_weights, read_run
 from vitbook.training import Evaluation
 
 ASSETS = Path(vitbook.__file__).parent / "assets"
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> None:
         "test_accuracies": accuracies,
         "test_loss": statistics.mean(result.loss for result in results),
         "test_images": len(results[0].labels),
-        "parameters": sum(tensor.numel() for tensor in tensors.values()),
+        "parameters": sum(weight.numel() for weight in open_weights(first).model.parameters()),
         "versions": facts["versions"],
         "config": asdict(run.train),
         "vit": facts["model"],
