@@ -3,11 +3,15 @@
 At the doors the error says what was expected; inside the house it is torch's own.
 """
 
+from pathlib import Path
+
 import pytest
 import torch
 from properties import GRID, HEADS, HEIGHT, WIDTH, B, C, D, N, P, S, T, images, small_config
 
 from vitbook.attention import attention, attention_weights, fused_attention, gaussian_attention
+from vitbook.cnn import CNNConfig
+from vitbook.data import load_folder
 from vitbook.embedding import ImageEmbedding
 from vitbook.multihead import HeadShapedAttention, MultiHeadSelfAttention
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, patchify, unpatchify
@@ -55,6 +59,12 @@ DOORS = [
     (lambda: small_config(dim=10**23), "dim must be below 2³¹, got 1e[+]23"),
     (lambda: small_config(image_size=(8,)), r"image_size must be 2 whole numbers, got \(8,\)"),
     (lambda: small_config(dim=12.0), "dim must be a whole number, got 12.0"),
+    (lambda: small_config(image_size="8"), "image_size must be a tuple of whole numbers, got '8'"),
+    (lambda: small_config(patch_size=(4, 4)), r"patch_size must be a whole number, got \(4, 4\)"),
+    (lambda: small_config(mlp_dim=(3,)), r"mlp_dim must be a whole number, got \(3,\)"),
+    (lambda: small_config(stem=32), "stem must be a tuple of whole numbers, got 32"),
+    (lambda: CNNConfig(widths=64), "widths must be a tuple of whole numbers, got 64"),
+    (lambda: load_folder(Path("nowhere"), (64, 64)), r"image_size must be a whole number, got \(64, 64\)"),
     (lambda: small_config(qkv_bias="no"), "qkv_bias must be a bool, got 'no'"),
     (lambda: small_config(dropout=-0.1), "dropout .* got -0.1"),
     (lambda: small_config(drop_path=float("nan")), "drop_path .* got nan"),

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_grids, check_sizes
+from vitbook._support.validation import check_grids, check_several, check_sizes
 
 
 class SmallCNN(nn.Module):
@@ -70,7 +70,8 @@ class CNNConfig:
 
     def __post_init__(self):
         check_grids(image_size=self.image_size)
-        check_sizes(channels=self.channels, num_classes=self.num_classes, widths=self.widths or 0)
+        check_several(widths=self.widths)
+        check_sizes(channels=self.channels, num_classes=self.num_classes, widths=len(self.widths))
         object.__setattr__(self, "image_size", tuple(self.image_size))
         object.__setattr__(self, "widths", tuple(self.widths))  # JSON has lists alone
         if min(self.image_size) <= 2 ** len(self.widths):

@@ -8,7 +8,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitbook._support.names import unknown
-from vitbook._support.validation import check_choice, check_grids, check_kind, check_shares, check_sizes, is_whole
+from vitbook._support.validation import (
+    check_choice,
+    check_grids,
+    check_kind,
+    check_several,
+    check_shares,
+    check_sizes,
+    is_whole,
+)
 from vitbook.embedding import POSITIONS, ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.multihead import width_of_heads
@@ -40,9 +48,10 @@ class ViTConfig:
     drop_path: float = 0.0  # probability of dropping a branch of the last block in training; smaller for earlier ones
 
     def __post_init__(self):
-        whole = ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim", "stem")
+        whole = ("patch_size", "channels", "dim", "depth", "num_heads", "mlp_dim")
         check_sizes(**{name: getattr(self, name) for name in whole})
         check_sizes(0, num_classes=self.num_classes)
+        check_several(stem=self.stem)
         size = (self.image_size,) * 2 if is_whole(self.image_size) else self.image_size
         check_grids(image_size=size)
         object.__setattr__(self, "image_size", tuple(size))

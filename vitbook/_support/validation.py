@@ -38,23 +38,31 @@ def check_plain(kind: type, value: Any, what: str) -> None:
         raise ValueError(f"{what} for a plain {kind.__name__}, got a {type(value).__name__}")
 
 
-def check_sizes(least: int = 1, /, **sizes: int | Sequence[int]) -> None:
-    """Raise TypeError unless all are whole numbers, or some of them, ValueError unless from `least` to 2³¹ − 1."""
-    for name, value in sizes.items():
-        for size in value if isinstance(value, (tuple, list)) else (value,):
-            if not is_whole(size):
-                raise TypeError(f"{name} must be a whole number, got {in_words(size)}")
-            if size < least:
-                raise ValueError(f"{name} must be at least {least}, got {size}")
-            if size >= 2**31:
-                raise ValueError(f"{name} must be below 2³¹, got {size:.6g}")
+def check_sizes(least: int = 1, /, **sizes: int) -> None:
+    """Raise TypeError unless all are whole numbers, ValueError unless from `least` to 2³¹ − 1."""
+    for name, size in sizes.items():
+        if not is_whole(size):
+            raise TypeError(f"{name} must be a whole number, got {in_words(size)}")
+        if size < least:
+            raise ValueError(f"{name} must be at least {least}, got {size}")
+        if size >= 2**31:
+            raise ValueError(f"{name} must be below 2³¹, got {size:.6g}")
+
+
+def check_several(**several: Sequence[int]) -> None:
+    """Raise TypeError unless each is a tuple of sizes, or a list, and as `check_sizes` for what is in it."""
+    for name, sizes in several.items():
+        if not isinstance(sizes, (tuple, list)):
+            raise TypeError(f"{name} must be a tuple of whole numbers, got {in_words(sizes)}")
+        for size in sizes:
+            check_sizes(**{name: size})
 
 
 def check_grids(**grids: tuple[int, int]) -> None:
     """Raise TypeError or ValueError unless each is a pair of sizes: rows and columns, or height and width."""
-    check_sizes(**grids)
+    check_several(**grids)
     for name, grid in grids.items():
-        if is_whole(grid) or len(grid) != 2:
+        if len(grid) != 2:
             raise TypeError(f"{name} must be 2 whole numbers, got {in_words(grid)}")
 
 
