@@ -190,6 +190,13 @@ def test_average_precision_equals_scikit_learns():
     assert average_precision(scores, right, 2 * found) == pytest.approx(expected / 2)
 
 
+def test_detections_are_judged_on_the_device_where_they_are():
+    scores, iou = torch.tensor([0.9, 0.8]), torch.tensor([[0.7], [0.6]])
+    with torch.device("meta"):  # where all that names no device is made
+        right = hits(scores, iou)
+        assert right.tolist() == [True, False] and average_precision(scores, right, 2) == 0.5
+
+
 def test_a_hidden_layer_equals_its_formula_and_starts_at_log_k():
     head = check.shake(HiddenLayerHead(D, 7, K).double())
     x = torch.randn(B, D, dtype=torch.float64)

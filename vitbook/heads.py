@@ -195,7 +195,7 @@ def hits(scores: Float[Tensor, " N"], iou: Float[Tensor, "N M"], threshold: floa
     iou: of each guess with each object; it takes the free object of the highest, if that is at least the threshold. A
     second guess at the same object is wrong.
     """
-    right, free = torch.zeros(len(scores), dtype=torch.bool), iou.clone()
+    right, free = torch.zeros_like(scores, dtype=torch.bool), iou.clone()
     for guess in scores.argsort(descending=True).tolist():
         if free.shape[1] and free[guess].max() >= threshold:
             right[guess] = True
@@ -210,7 +210,7 @@ def average_precision(scores: Float[Tensor, " N"], right: Bool[Tensor, " N"], ob
     scikit-learn. Differs: Pascal VOC and COCO first raise each precision to the highest one at a larger recall.
     """
     right = right[scores.argsort(descending=True)]
-    precision = right.cumsum(dim=0) / torch.arange(1, len(right) + 1)
+    precision = right.cumsum(dim=0) / torch.arange(1, len(right) + 1, device=right.device)
     return precision[right].sum().item() / objects
 
 
