@@ -456,7 +456,7 @@ def test_a_model_that_does_not_fit_is_named():
         (dict(weight_decay=math.inf), "weight_decay must be finite, at least 0, got inf"),
         (dict(clip_norm=-1), "clip_norm must be finite, at least 0, got -1"),
         (dict(patch_dropout=1.0), "patch_dropout must be finite, at least 0 and less than 1, got 1.0"),
-        (dict(randaugment_magnitude=1e300), "randaugment_magnitude must be finite, at least 0 and less than 31"),
+        (dict(randaugment_magnitude=30.5), "RandAugment's magnitude must lie in 0 … 30, got 30.5"),
         (dict(betas=(0.9,)), r"betas must be of type tuple.*, got \(0.9,\)"),
         (dict(betas=None), "betas must be of type tuple.*, got None"),
         (dict(betas=(0.9, "x")), "betas must be of type tuple"),

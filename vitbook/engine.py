@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vitbook._support.files import alone_in, remove_parts, write_whole
 from vitbook._support.json_config import is_of_type
 from vitbook._support.validation import check_choice
-from vitbook.augment import augmented
+from vitbook.augment import augmented, check_magnitude
 from vitbook.checkpoint import (
     difference,
     load_checkpoint,
@@ -56,7 +56,6 @@ _RANGES = {
     **dict.fromkeys(("warmup", "label_smoothing", "erasing", "patch_dropout", "full_patches", "ema", "betas"), (0, 1)),
     "teacher_weight": (0, 1),
     "teacher_temperature": (0.01, math.inf),
-    "randaugment_magnitude": (0, 31),  # the scale of its paper ends at 30
     "seed": (0, 2**63),
 }
 
@@ -115,6 +114,7 @@ class TrainConfig:
                 finite = "" if kind is int else "finite, "
                 limit = f" and less than {below}" if below < 100 or below <= max(numbers) < math.inf else ""
                 raise ValueError(f"{name} must be {finite}at least {least}{limit}, got {value}")
+        check_magnitude(self.randaugment_magnitude)
 
 
 def fit(
@@ -495,7 +495,6 @@ class Training:
     def _load(self, path: Path) -> None:
         """Go back to a checkpoint. Raises ValueError for that of another run, or of none."""
         tensors, facts = load_checkpoint(path)
-        facts.setdefault("images", facts.get("pictures"))  # so older checkpoints call it
         for name, ours in json.loads(json.dumps(self.identity)).items():  # tuples become lists, as in the file
             if facts.get(name) != ours:
                 raise ValueError(f"{path.parent} holds another run: {difference(name, facts.get(name), ours)}")

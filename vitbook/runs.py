@@ -352,8 +352,8 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
     if data.class_names != weights.class_names:
         raise ValueError(f"{checkpoint} knows classes {weights.class_names}, {run.dataset} has {data.class_names}")
     facts = load_checkpoint(_best_in(checkpoint))[1]
-    known = facts.get("images", facts.get("pictures"))
-    for part in ("train", "validation") if isinstance(known, dict) else ():  # older checkpoints do not tell
+    known = facts.get("images")
+    for part in ("train", "validation") if isinstance(known, dict) else ():  # not every checkpoint tells
         if fingerprint(getattr(data, part)) != known.get(part):
             raise ValueError(f"{run.dataset} has other {part} images than {checkpoint} was trained with")
     images = getattr(data, split)
