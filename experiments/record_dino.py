@@ -16,9 +16,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from record_mae import ASSETS, keep, read_off
+from record_mae import keep, read_off
 from torch import Tensor, nn
 
+from vitbook._support.files import ASSETS
 from vitbook.checkpoint import load_checkpoint, load_state_tensors, save_checkpoint, state_tensors
 from vitbook.data import Dataset, load_dataset
 from vitbook.dino import (

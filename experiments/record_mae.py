@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import vitbook
+from vitbook._support.files import ASSETS
 from vitbook.augment import random_crop, random_flip
 from vitbook.checkpoint import save_checkpoint
 from vitbook.data import Dataset, Split, load_dataset
@@ -28,8 +28,6 @@ from vitbook.features import collect_features, neighbor_votes
 from vitbook.mae import MaskedAutoencoder, pretrain
 from vitbook.runtime import device, has_bfloat16
 from vitbook.vit import VisionTransformer, ViTConfig
-
-ASSETS = Path(vitbook.__file__).parent / "assets"
 
 
 def autoencoder(data: Dataset, given: argparse.Namespace) -> MaskedAutoencoder:

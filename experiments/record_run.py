@@ -17,13 +17,10 @@ from pathlib import Path
 from records import write
 from torch import Tensor
 
-import vitbook
-from vitbook._support.files import write_whole
+from vitbook._support.files import ASSETS, write_whole
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.runs import evaluate_run, open_weights, read_run
 from vitbook.training import Evaluation
-
-ASSETS = Path(vitbook.__file__).parent / "assets"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
+from vitbook._support.files import ASSETS
 from vitbook._support.images import FORMATS, center_crop, decode_image, read_image, to_tensor
 from vitbook._support.moved import moved
 from vitbook._support.names import unknown
@@ -319,7 +319,7 @@ def photograph(name: str) -> UInt8[Tensor, "3 H W"]:
     if name not in PHOTOGRAPHS:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
     if name == "portrait":
-        return to_tensor(decode_image(_asset("portrait.jpg"), "portrait.jpg"))
+        return to_tensor(decode_image((ASSETS / "portrait.jpg").read_bytes(), "portrait.jpg"))
     return to_tensor(load_sample_image(f"{name}.jpg"))
 
 
@@ -336,7 +336,7 @@ def album(size: int = 32) -> Split:
         raise ValueError(f"size must lie in 1 … 128, got {size}")
     images, labels = [], []
     for entry in album_credits():
-        image = decode_image(_asset(f"album/{entry['file']}"), entry["file"])
+        image = decode_image((ASSETS / "album" / entry["file"]).read_bytes(), entry["file"])
         images.append(to_tensor(image.resize((size, size), Image.Resampling.BOX)))
         labels.append(CIFAR10_CLASSES.index(entry["label"]))
     return Split(torch.stack(images), torch.tensor(labels))
@@ -350,7 +350,7 @@ def album_masks(size: int = 128) -> tuple[Int64[Tensor, " n"], Bool[Tensor, "n s
     """
     if not 1 <= size <= 128:
         raise ValueError(f"size must lie in 1 … 128, got {size}")
-    outlines = json.loads(_asset("album_masks.json"))
+    outlines = json.loads((ASSETS / "album_masks.json").read_bytes())
     places, masks, scale = [], [], 8  # drawn at 8 times the size, then each pixel's share is counted
     for place, entry in enumerate(album_credits()):
         if entry["file"] in outlines:
@@ -370,12 +370,7 @@ def album_credits() -> list[dict]:
     package it was taken from; original, an address or None; crop, (left, top, right, bottom) in pixels of the source,
     white beyond its edges; changes.
     """
-    return json.loads(_asset("album/credits.json"))
-
-
-def _asset(name: str) -> bytes:
-    """A file that comes with the package."""
-    return resources.files("vitbook").joinpath(f"assets/{name}").read_bytes()
+    return json.loads((ASSETS / "album" / "credits.json").read_bytes())
 
 
 __getattr__ = moved(__name__, normalise="vitbook.data.normalize")

@@ -5,14 +5,14 @@ patch tokens arranged as in the image: (B, D, H', W') with H' = H/P rows and W' 
 """
 
 import json
-from importlib import resources
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int64
-from safetensors.torch import load
+from safetensors import safe_open
 from torch import Tensor, nn
 
+from vitbook._support.files import ASSETS
 from vitbook.training import Batches, evaluate
 from vitbook.vit import VisionTransformer
 
@@ -37,7 +37,7 @@ class Features(nn.Module):
 def collect_features(backbone: VisionTransformer, batches: Batches) -> tuple[Float[Tensor, "N D"], Int64[Tensor, " N"]]:
     """Features and labels of every image, on the CPU, without dropout and without gradients."""
     collected = evaluate(Features(backbone), batches)
-    return collected.scores, collected.labels
+    return collected.logits, collected.labels
 
 
 Known = tuple[Float[Tensor, "N D"], Int64[Tensor, " N"]]
@@ -51,12 +51,13 @@ def stored_features() -> tuple[Known, Asked, tuple[str, ...]]:
     Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `experiments/record_transfer.py` made them; each number was
     rounded to 8 bits.
     """
-    content = resources.files("vitbook").joinpath("assets/features/tiny_imagenet.safetensors").read_bytes()
-    stored = load(content)
-    about = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    train, test = (stored[part].float() * stored["scale"] for part in ("train", "test"))
-    names = tuple(json.loads(about["classes"]))
-    return (train, stored["train_labels"].long()), (test, stored["test_labels"].long()), names
+    with safe_open(ASSETS / "features" / "tiny_imagenet.safetensors", "pt") as file:
+        scale, names = file.get_tensor("scale"), tuple(json.loads(file.metadata()["classes"]))
+        train, test = (
+            (file.get_tensor(part).float() * scale, file.get_tensor(f"{part}_labels").long())
+            for part in ("train", "test")
+        )
+    return train, test, names
 
 
 def neighbor_votes(

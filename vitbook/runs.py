@@ -12,7 +12,7 @@ import ignite.distributed as idist
 import torch
 from torch import Tensor, nn
 
-from vitbook._support.files import alone_in, read_whole, refuse_pipes, write_whole
+from vitbook._support.files import ASSETS, alone_in, read_whole, refuse_pipes, write_whole
 from vitbook._support.images import read_image
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
@@ -29,8 +29,8 @@ from vitbook.runtime import device
 from vitbook.training import Evaluation, evaluate
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
-RECIPES = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "recipes").glob("*.json"))}
-RECORDED = {path.stem: path for path in sorted((Path(__file__).parent / "assets" / "runs").glob("*.json"))}
+RECIPES = {path.stem: path for path in sorted((ASSETS / "recipes").glob("*.json"))}
+RECORDED = {path.stem: path for path in sorted((ASSETS / "runs").glob("*.json"))}
 SPLITS = ("train", "validation", "test")
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what it tells each process that it starts; others set some of them
 _NOT_IN_WEIGHTS = ("num_classes", "dropout", "attention_dropout", "drop_path")  # what weights do not settle

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, read without hanging, and folders that one process has to itself."""
+"""Files written whole or not at all, read without hanging, and folders: the package's, or one process's alone."""
 
 import os
 import secrets
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+ASSETS = Path(__file__).parents[1] / "assets"  # the files that come with the package
 _PAUSES = (0.05, 0.1, 0.2, 0.4)  # seconds between attempts to replace a file that somebody has open
 
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from vitbook._support.files import ASSETS
+
 LIMIT = 20  # seconds for one component
 WEIGHTS = "vitbook:cifar10_plain"
-_ROOT = Path(__file__).parents[1]
-STUBS, KINGFISHER = _ROOT / "assets" / "my_vit.py", _ROOT / "assets" / "album" / "bird_kingfisher.jpg"
+STUBS, KINGFISHER = ASSETS / "my_vit.py", ASSETS / "album" / "bird_kingfisher.jpg"
 _STATES = {"right.": "right", "not attempted yet.": "to do", "": "?"}  # the grader's words, and those of the list
 
 
@@ -165,7 +166,7 @@ work(*sys.argv[1:])
 
 def _examine(file: Path, photographs: Sequence[str | Path]) -> _Report:
     """Judge the file in a process of its own."""
-    command = [sys.executable, "-P", "-c", _RUN, str(_ROOT.parent), str(LIMIT), str(file), *map(str, photographs)]
+    command = [sys.executable, "-P", "-c", _RUN, str(ASSETS.parents[1]), str(LIMIT), str(file), *map(str, photographs)]
     process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
     report = _Report(**json.loads((process.stdout.splitlines() or ["{}"])[-1]))
     if process.returncode and not report.error:

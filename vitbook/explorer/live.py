@@ -34,10 +34,10 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save
 from torch import nn
 
-from vitbook._support.files import write_whole
+from vitbook._support.files import ASSETS, write_whole
 from vitbook._support.images import center_crop, decode_image
 from vitbook._support.names import listed
 from vitbook._support.site import chapters_address
@@ -58,7 +58,6 @@ COMPILE = "--optimizeLevel 3 --noAssert --runtime stub --memoryBase 16 --importM
 FIRST = "bird_kingfisher"  # of the album
 THREADS = {"ask": ("modern.js", "worker.js"), "train": ("gradient.js", "learner.js")}
 THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
-SMALL = ("query", "scale", "patches", "places", "shares", "steps")
 SHARED = {"ask": ("pad.js", "camera.js"), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
@@ -371,10 +370,9 @@ def source(*names: str) -> str:
 
 def album() -> list[dict]:
     """The album's photographs as they are in the package, the landing page's first."""
-    folder = resources.files("vitbook").joinpath("assets", "album")
     photographs = []
     for credit in sorted(album_credits(), key=lambda credit: not credit["file"].startswith(FIRST)):
-        name, content = Path(credit["file"]).stem, folder.joinpath(credit["file"]).read_bytes()
+        name, content = Path(credit["file"]).stem, (ASSETS / "album" / credit["file"]).read_bytes()
         photographs.append(
             dict(
                 name=name,
@@ -458,7 +456,7 @@ def packed_run() -> dict:
 
 def _recorded_run() -> dict[str, torch.Tensor]:
     """What experiments/record_steps.py wrote."""
-    return load(resources.files("vitbook").joinpath("assets", "runs", "steps.safetensors").read_bytes())
+    return load_file(ASSETS / "runs" / "steps.safetensors")
 
 
 def _rounded(numbers: torch.Tensor) -> list:
@@ -477,8 +475,7 @@ def _bytes(numbers: torch.Tensor) -> str:
 
 def site_files() -> dict[str, str]:
     """Every script of the figures by its file's name, as the site serves them."""
-    weights = resources.files("vitbook").joinpath("assets", "weights")
-    names = sorted(Path(file.name).stem for file in weights.iterdir() if file.name.endswith(".json"))
+    names = sorted(file.stem for file in (ASSETS / "weights").glob("*.json"))
     classifiers = {name: model for name in names if (model := load_pretrained(f"vitbook:{name}")).class_names}
     models = {f"model-{name}": packed_model(model) for name, model in classifiers.items()}
     parts = models | {"album": album(), "digits": packed_digits(), "photograph": album()[0]}

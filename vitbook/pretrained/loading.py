@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitbook._support.files import ASSETS
 from vitbook._support.json_config import from_json
 from vitbook._support.names import listed, unknown
 from vitbook.distillation import DistilledVisionTransformer
@@ -18,7 +19,7 @@ from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
 from vitbook.pretrained.layouts import CLASS, DISTILLATION, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
-from vitbook.pretrained.published import ASSETS, FAMILIES, PUBLISHED, Published, imagenet_classes
+from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
 from vitbook.pretrained.translating import Translation, translate
 from vitbook.pretrained.weight_files import read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ASSETS = Path(__file__).parents[1] / "assets"
+from vitbook._support.files import ASSETS
 
 # family: address of a folder, and the files' names there
 FAMILIES = {
