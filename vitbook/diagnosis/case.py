@@ -1,7 +1,7 @@
 """A model under examination: copies of it to try things on, and what is known of it."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import cached_property
@@ -24,11 +24,6 @@ def skip_if(condition: object, reason: str) -> None:
     """Do not ask, for this reason."""
     if condition:
         raise NotAsked(reason)
-
-
-def some(names: Sequence[str], most: int = 3) -> str:
-    """The first of some names, and whether there are more."""
-    return ", ".join(names[:most]) + " …" * (len(names) > most)
 
 
 class Case:

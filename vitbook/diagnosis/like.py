@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from vitbook._support.names import listed
 from vitbook.diagnosis import Finding
-from vitbook.diagnosis.case import Case, apart, each_output, logits_of, seeded, some
+from vitbook.diagnosis.case import Case, apart, each_output, logits_of, seeded
 from vitbook.diagnosis.watching import Watch, watched
 from vitbook.mistakes import IN_A_VIT, MISTAKES, make_mistakes
 from vitbook.pretrained import load_pretrained, load_weights
@@ -75,7 +76,7 @@ def compare(
                 by = apart(logits, expected) / expected.std().item()
         details = f"{parting} The logits are up to {by:.2g} standard deviations apart."
         if best.left_over:
-            count, names = len(best.left_over), some(best.left_over, 4)
+            count, names = len(best.left_over), listed(best.left_over)
             details += f" {count} parameters of the reference have no counterpart: {names}."
         for cause, where, logits in _explanations(case, best.model, images):
             if case.same(logits, expected):

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook._support.names import listed
 from vitbook.diagnosis.case import (
     Case,
     NotAsked,
@@ -24,7 +25,6 @@ from vitbook.diagnosis.case import (
     logits_of,
     seeded,
     skip_if,
-    some,
     stacks,
     unregistered,
 )
@@ -270,7 +270,7 @@ def parameters_play_a_part(case: Case) -> None:
     if idle:  # in evaluation; some models keep there what they compute of a parameter in training
         in_training = _slopes(case, case.shaken(training=True).requires_grad_())
         idle = [name for name in idle if in_training[name] is None or not in_training[name].any()]
-    expect(not idle, f"no gradient reaches {some(idle, 4)}.")
+    expect(not idle, f"no gradient reaches {listed(idle)}.")
     if case.attentions_if_any and case.keeps_tokens_whole:
         for name, slope in slopes.items():
             if slope is not None:

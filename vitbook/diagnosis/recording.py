@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-from vitbook.diagnosis.case import each_output, some
+from vitbook._support.names import listed
+from vitbook.diagnosis.case import each_output
 
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
 DENSE = 200  # steps in which every loss and enough images are kept
@@ -173,7 +174,7 @@ class Recorder:
             return "the images themselves are not finite"
         broken = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
         if broken:
-            return f"{some(broken)} had become NaN or infinite in the step before"
+            return f"{listed(broken, 3)} had become NaN or infinite in the step before"
         culprits: list[str] = []
 
         def look(name: str, output: Any) -> None:

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from vitbook._support.moved import moved
+from vitbook._support.names import listed
 from vitbook._support.validation import check_kind
 from vitbook.diagnosis import Finding, answer, wrapped
-from vitbook.diagnosis.case import NotAsked, dropouts, skip_if, some
+from vitbook.diagnosis.case import NotAsked, dropouts, skip_if
 from vitbook.diagnosis.questions import Failed, Question, register_question
 from vitbook.diagnosis.recording import Recorder
 
@@ -385,10 +386,10 @@ def parameters_are_trained(run: Recorder) -> None:
     absent = [name for name, p in trainable if id(p) not in owned]
     head = named[-1][0].rpartition(".")[0]
     if absent and (2 * len(absent) < len(trainable) or any(name.startswith(head) for name in absent)):
-        raise Failed(f"{len(absent)} of {len(trainable)} parameters are not in the optimizer: {some(absent)}.")
+        raise Failed(f"{len(absent)} of {len(trainable)} parameters are not in the optimizer: {listed(absent, 3)}.")
     idle = [name for name, p in trainable if id(p) in owned and id(p) not in run.reached]
     if idle:
-        raise Failed(f"no gradient reaches {len(idle)} of {len(trainable)} parameters: {some(idle)}.")
+        raise Failed(f"no gradient reaches {len(idle)} of {len(trainable)} parameters: {listed(idle, 3)}.")
     frozen = [name for name, p in named if not p.requires_grad]
     if trainable and any(name.startswith(head) for name in frozen) and run.looks:
         raise Failed(
