@@ -72,7 +72,7 @@ def of_a_seed(data: Dataset, seed: int) -> dict[str, dict[str, float]]:
         found[name] = {
             "trained": 100 * test(trained(data, seed, name, pool=pool)).accuracy,
             "borrowed": 100 * said.accuracy,
-            "logits": (said.scores - expected[pool].scores).abs().max().item(),
+            "logits": (said.logits - expected[pool].logits).abs().max().item(),
         }
     for name in IN_TRAINING:
         found[name] = {"trained": 100 * test(trained(data, seed, training=name)).accuracy}

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook.embedding import Grid
 from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.positions import Grid
 from vitbook.vit import VisionTransformer
 
 Weights = Float[Tensor, "L B h T T"]

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vitbook.embedding import POSITIONS, ImageEmbedding
+from vitbook.embedding import ImageEmbedding
 from vitbook.patches import HybridEmbedding, PatchEmbedding
+from vitbook.positions import POSITIONS
 from vitbook.vit import VisionTransformer, ViTConfig
 
 Logits = Float[Tensor, "B K"]

@@ -4,9 +4,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.multihead import MultiHeadSelfAttention, Tokens
 
-Tokens = Float[Tensor, "batch tokens dim"]
 LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from vitbook.embedding import Grid
+from vitbook.positions import Grid
 
 # Places: keypoints as heatmaps
 

@@ -14,9 +14,8 @@ from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.patches import patchify, unpatchify
 from vitbook.positions import SinCosPositions2D
 from vitbook.training import parameter_groups, warmup_cosine
-from vitbook.vit import VisionTransformer
+from vitbook.vit import Images, VisionTransformer
 
-Images = Float[Tensor, "batch channels height width"]
 Patches = Float[Tensor, "batch patches numbers"]
 Noise = Float[Tensor, "batch patches"]
 Hidden = Bool[Tensor, "batch patches"]

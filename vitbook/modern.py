@@ -12,14 +12,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitbook._support.validation import check_choice, check_kind, check_sizes
-from vitbook.embedding import POSITIONS, ImageEmbedding
+from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, EncoderBlock
-from vitbook.multihead import Heads, MultiHeadSelfAttention
-from vitbook.positions import Grid
+from vitbook.multihead import Heads, MultiHeadSelfAttention, Tokens
+from vitbook.positions import POSITIONS, Grid
 from vitbook.transformer import MultiHeadCrossAttention
 from vitbook.vit import Images, VisionTransformer, ViTConfig
 
-Tokens = Float[Tensor, "batch tokens dim"]
 Angles = Float[Tensor, "tokens pairs"]
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh"), "quick_gelu": lambda: QuickGELU()}
 

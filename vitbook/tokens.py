@@ -11,11 +11,9 @@ from torch import Tensor
 from vitbook._support.validation import check_plain
 from vitbook.attention import Mask, attention_scores
 from vitbook.encoder import Encoder
-from vitbook.multihead import MultiHeadSelfAttention, merge_heads
+from vitbook.multihead import MultiHeadSelfAttention, Tokens, merge_heads
 from vitbook.positions import Grid
 from vitbook.vit import VisionTransformer
-
-Tokens = Float[Tensor, "batch tokens dim"]
 
 
 def same_image(owner: Int64[Tensor, "rows tokens"]) -> Bool[Tensor, "rows 1 tokens tokens"]:

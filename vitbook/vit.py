@@ -17,10 +17,11 @@ from vitbook._support.validation import (
     check_sizes,
     is_whole,
 )
-from vitbook.embedding import POSITIONS, ImageEmbedding
+from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
 from vitbook.multihead import width_of_heads
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, stem_stride
+from vitbook.positions import POSITIONS
 
 _POOLS = ("class", "mean")
 Images = Float[Tensor, "batch channels height width"]
@@ -41,7 +42,7 @@ class ViTConfig:
     stem: tuple[int, ...] = ()  # widths of a `conv_stem` under the patches: the hybrid; none in the plain model
     pool: str = "class"  # what the head sees: the class token, or the mean of the patches
     class_token: bool = True  # whether there is one
-    positions: str = "learned"  # a key of vitbook.embedding.POSITIONS
+    positions: str = "learned"  # a key of vitbook.positions.POSITIONS
     qkv_bias: bool = True
     dropout: float = 0.0  # after the embedding, the attention and both maps of the MLP
     attention_dropout: float = 0.0  # on the attention weights

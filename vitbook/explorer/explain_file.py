@@ -4,13 +4,11 @@ import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vitbook._support.files import write_whole
-from vitbook._support.images import read_image
+from vitbook._support.images import read_image, to_tensor
 from vitbook.attention_maps import patch_map
 from vitbook.explorer import explore, number_in, observe_attention, resized_model
 from vitbook.pretrained import Preprocessing, Pretrained
@@ -89,7 +87,7 @@ def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...
 
     Raises ValueError as `live.packed_model`, such as for a model that is too large.
     """
-    image = torch.from_numpy(np.array(read_image(file))).permute(2, 0, 1)
+    image = to_tensor(read_image(file))
     titles, class_names = [file.name], weights.class_names or ()
     page = explore(weights.model, image[None], _at_size(weights, size), titles=titles, class_names=class_names)
     path.parent.mkdir(parents=True, exist_ok=True)
