@@ -292,8 +292,6 @@ def _image_folder(run: Run) -> Path | None:
 def _load_data(run: Run, progress: bool = True) -> Dataset:
     """A run's images. Those of a folder are made square: raises ValueError for another image_size."""
     height, width = run.vit.image_size
-    if run.data_dir is not None and not run.data_dir.expanduser().is_dir():
-        raise ValueError(f"data_dir must be a folder that exists, got {run.data_dir}")
     if _image_folder(run) and height != width:
         raise ValueError(f"image_size must be a square for a folder's images, got {height}×{width}")
     size = {"image_size": height} if _image_folder(run) else {}

@@ -219,7 +219,7 @@ HUGE = str(10**23)
         (f"train --image-size {HUGE}", 2, "vitbook: image_size"),
         ("train --dataset {own} --image-size 8 16", 1, "must be a square for a folder's images, got 8×16"),
         ("train --dataset {own} --folder {own}/run", 1, "folder must be outside the images in {own}, got {own}/run"),
-        ("train --data-dir {own}/none", 1, "data_dir must be a folder that exists, got {own}/none"),
+        ("train --data-dir {own}/none", 1, "data_dir must be a folder, and there is none at {own}/none"),
         ("train --batch-size 5000", 1, "batch_size must be at most 1295, the training images, got 5000"),
         ("evaluate {own}/none", 1, "there is no trained model at"),
         ("evaluate {trained} --split all", 1, "unknown split 'all'"),
