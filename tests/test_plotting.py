@@ -143,10 +143,6 @@ TABLE = {  # every argument, and another value of it
         dict(maps=MATRIX.expand(2, 3, 2, 3)),
         dict(maps=1 - MATRIX.expand(2, 3, 2, 3), rows="b", columns="c", limits=(-1.0, 2.0), colors="gray", scale="d"),
     ),
-    plotting.show_beside: (
-        dict(images=[IMAGE] * 3, maps=[MATRIX] * 3),
-        dict(images=[255 - IMAGE] * 3, maps=[1 - MATRIX] * 3, titles=["a"], columns=2, limits=(-1.0, 2.0), scale="b"),
-    ),
     plotting.show_heads: (
         dict(values={"a": MATRIX}),
         dict(values={"a": MATRIX, "c": 1 - MATRIX}, ylabel="d", lines={"e": 0.3}),

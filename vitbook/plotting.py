@@ -101,10 +101,10 @@ def show_confusion(counts: Int[Tensor, "K K"], class_names: Sequence[str], ax: A
     """How many images of each class (row) were taken for which (column), from `Evaluation.confusion`."""
     ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
     shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
-    show_matrix(shares, ax, rows="true class", columns="predicted class", decimals=None, colors="Blues")
+    names = dict(rows="true class", columns="predicted class", row_labels=class_names, column_labels=class_names)
+    show_matrix(shares, ax, decimals=None, colors="Blues", **names)
     for i, j in counts.nonzero().tolist():
         _write(ax, i, j, str(counts[i, j].item()), "white" if shares[i, j] > 0.5 else "black")
-    _label_ticks(ax, class_names, class_names)
     return ax
 
 
@@ -202,34 +202,12 @@ def show_pictures(images: Sequence[Image] | Tensor, titles: Sequence[str] = (), 
 def panels(count: int, columns: int, *, titled: bool = True) -> list[Axes]:
     """`count` square Axes in rows of `columns`, in one figure of the book's width. titled: whether with room above."""
     columns = min(columns, count)
-    return _rows_of_axes(count, columns, WIDTH / columns * (1.1 if titled else 1.0), layout="compressed")
-
-
-def _rows_of_axes(count: int, columns: int, row_height: float, extra: float = 0.0, **options) -> list[Axes]:
-    """`count` Axes in rows of `columns`, each row so many inches high."""
     rows = -(-count // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(WIDTH, rows * row_height + extra), squeeze=False, **options)
+    size = (WIDTH, rows * WIDTH / columns * (1.1 if titled else 1.0))
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="compressed")
     for ax in axes.flat[count:]:
         figure.delaxes(ax)
     return list(axes.flat[:count])
-
-
-def show_beside(
-    images: Sequence[Image] | Tensor, maps: Sequence[Map] | Tensor, titles=(), *, columns: int = 4, scale="", **style
-) -> list[Axes]:
-    """Each image with its own map to the right of it, patch for patch, on one color scale, which `scale` names.
-
-    columns: of such pairs; style: as in `show_matrix`. Returns the Axes in turns: an image's, its map's, and so on.
-    """
-    columns = min(columns, len(images))
-    axes = _rows_of_axes(2 * len(images), 2 * columns, 0.42 * WIDTH / columns + 0.25, extra=0.5)
-    for left, right, image, values in zip(axes[::2], axes[1::2], images, maps, strict=True):
-        show_picture(image, left)
-        show_matrix(values, right, decimals=None, **style).set(xticks=[], yticks=[])
-    for left, title in zip(axes[::2], titles, strict=False):
-        left.set_title(title, loc="left", fontsize=10)  # over both
-    axes[0].figure.colorbar(axes[1].images[0], ax=axes, location="bottom", shrink=0.5, aspect=40, label=scale)
-    return axes
 
 
 def show_over(image: Image, values: Map, ax: Axes | None = None, *, title: str = "", **style) -> Axes:
