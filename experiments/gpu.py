@@ -65,7 +65,8 @@ def run(commands: list[list[str]], environment: dict[str, str]) -> dict:
     """Run a part's commands until one fails. Whether all passed, the end of what they printed, and seconds."""
     began, printed, passed = time.perf_counter(), "", True
     for command in commands:
-        done = subprocess.run([sys.executable, *command], env=environment, text=True, stdout=-1, stderr=-2, cwd=ROOT)
+        streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([sys.executable, *command], env=environment, text=True, cwd=ROOT, **streams)
         printed, passed = printed + done.stdout, done.returncode == 0
         if not passed:
             break

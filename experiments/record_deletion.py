@@ -83,9 +83,9 @@ def curves(model: VisionTransformer, images: Images, maps: Maps, points: int) ->
     return {mode: torch.stack([*column, ends[mode]], dim=1) for mode, column in found.items()}
 
 
-def interval(values: Float[Tensor, " B"], generator: torch.Generator, draws: int = 2000) -> list[float]:
+def interval(values: Float[Tensor, " B"], generator: torch.Generator) -> list[float]:
     """Mean, and the 95 % interval of it over images drawn again and again."""
-    drawn = torch.randint(len(values), (draws, len(values)), generator=generator)
+    drawn = torch.randint(len(values), (2000, len(values)), generator=generator)
     low, high = values[drawn].mean(dim=1).quantile(torch.tensor([0.025, 0.975], dtype=values.dtype)).tolist()
     return [values.mean().item(), low, high]
 

@@ -5,7 +5,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from vitbook.drawings.palette import COLORS, ROLES, style
+from vitbook.drawings.palette import COLORS, style
+
+ROLES = ("query", "key", "value", "token", "class", "position")  # of vectors
 
 # Linear RGB as somebody without red or green cones sees it: Machado, Oliveira and Fernandes 2009, severity 1.
 SIGHT = {

@@ -24,7 +24,6 @@ COLORS = {
     "muted": Color("#636b76", "#98a2b0"),  # what is not spoken of just now
     "paper": Color("#ffffff", "#121212"),
 }
-ROLES = ("query", "key", "value", "token", "class", "position")
 
 
 def variables(theme: str) -> str:
