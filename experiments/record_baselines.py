@@ -28,9 +28,9 @@ def nearest_labels(pixels: Tensor, data: Dataset) -> Tensor:
     return data.train.labels[torch.cat(nearest)]
 
 
-def logistic_regression(data: Dataset, seed: int = 0) -> nn.Module:
+def logistic_regression(data: Dataset) -> nn.Module:
     """One linear map on normalized pixels, trained on `data.train`."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(data.train.images[0].numel(), len(data.class_names)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     steps = EPOCHS * (len(data.train) // BATCH)
