@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import record_ablation
 import record_baselines
@@ -30,3 +31,11 @@ def test_the_nearest_image_is_the_one_that_scikit_learn_finds():
     train, test = (split.images.flatten(1) / 255 for split in (data.train, data.test))
     theirs = KNeighborsClassifier(n_neighbors=1).fit(train, data.train.labels).predict(test)
     assert record_baselines.nearest_labels(test, data).tolist() == theirs.tolist()
+
+
+def test_the_vote_by_cosine_is_that_of_scikit_learn():
+    data = digits()
+    train, test = (data.normalize(split.images).flatten(1) for split in (data.train, data.test))
+    vote = KNeighborsClassifier(n_neighbors=20, metric="cosine", weights=lambda far: np.exp((1 - far) / 0.07))
+    theirs = vote.fit(train, data.train.labels).predict(test)
+    assert (record_baselines.voted_labels(data).numpy() == theirs).mean() > 0.997  # ties in float32
