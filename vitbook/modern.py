@@ -68,8 +68,8 @@ class ModernAttention(MultiHeadSelfAttention):
     """Multi-head self-attention whose queries and keys may be normalized and turned. (B, T, D) → (B, T, D).
 
     qk_norm: an RMSNorm over each query and each key of each head, so that with gains γ no score exceeds √D_h · max|γ_q|
-    · max|γ_k| (as in ViT-22B, arXiv 2302.05442, section 2). Differs: there it is a LayerNorm. The attribute `angles`,
-    (T, D_h/2), turns queries and keys as in `rotate`; None turns nothing. Other arguments as in
+    · max|γ_k| (as in ViT-22B, arXiv 2302.05442, section 2, a LayerNorm "without bias and centering"). The attribute
+    `angles`, (T, D_h/2), turns queries and keys as in `rotate`; None turns nothing. Other arguments as in
     `MultiHeadSelfAttention`.
     """
 
