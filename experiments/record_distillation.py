@@ -1,12 +1,13 @@
 """Teach a small plain ViT on CIFAR-10 in several ways, one number changed at a time; write down what each was worth.
 
     python experiments/record_distillation.py vitbook/assets/runs/distillation.json \\
-        --teachers runs/cifar10_teacher runs/cifar10_hour --data-dir FOLDER
+        --teachers runs/cifar10_small_teacher vitbook:cifar10 --data-dir FOLDER
 
-The first teacher is the CNN, the second a Vision Transformer. A seed draws 10,000 of the training images, how each is
-cropped and flipped at each showing, and the weights; all students of a seed are shown the same, and the teachers are
-asked about each showing once. So students of one seed can be compared in pairs. Nothing is chosen by the test images.
-As it is, it takes a quarter of an hour on one core. The file is written again after each student.
+The first teacher is the CNN, here of `vitbook train --config cifar10_teacher --cnn 32 128 128`, the second a Vision
+Transformer. A seed draws the order of the training images, how each is cropped and flipped at each showing, and the
+weights; all students of a seed are shown the same, and the teachers are asked about each showing once. So students of
+one seed can be compared in pairs. Nothing is chosen by the test images. As it is, it takes an hour and a half on one
+core without bfloat16. The file is written again after each student.
 """
 
 import time
@@ -73,11 +74,16 @@ def lesson(data: Dataset, teachers: list[nn.Module], images: int, epochs: int, s
     for _ in range(epochs):
         for some in chosen[torch.randperm(len(chosen))].split(BATCH):
             x = random_flip(random_crop(data.train.images[some].float(), padding=3)).to(torch.uint8)
-            z = data.normalize(x).to(device())
-            with torch.no_grad(), half():
-                taught = [teacher(z).float() for teacher in teachers]
-            shown.append((x, data.train.labels[some].to(device()), taught))
-    return shown
+            shown.append((x, data.train.labels[some].to(device())))
+    # Only now: kept between the teachers' large tensors, each batch would pin memory of its size times twenty.
+    return [(x, y, [ask(teacher, data.normalize(x).to(device())) for teacher in teachers]) for x, y in shown]
+
+
+@torch.no_grad()
+def ask(teacher: nn.Module, images: Tensor) -> Tensor:
+    """What a teacher says of some images."""
+    with half():
+        return teacher(images).float()
 
 
 def half() -> torch.autocast:
@@ -115,7 +121,7 @@ def test_accuracy(model: nn.Module, data: Dataset, split: Split) -> float:
 def main(arguments: list[str] | None = None) -> None:
     parser = arguments_of(__doc__)
     parser.add_argument("--teachers", nargs=2, required=True, help="weights of the CNN and of the Vision Transformer")
-    parser.add_argument("--images", type=int, default=10_000, help="of the training images")
+    parser.add_argument("--images", type=int, default=50_000, help="of the training images")
     parser.add_argument("--test-images", type=int, default=10_000, help="of the test images, the first")
     parser.add_argument("--epochs", type=int, default=3, help="showings of each image")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="each student once with each")
