@@ -7,7 +7,6 @@ import torch
 from properties import backbone, small_config
 from torch.testing import assert_close
 
-from vitbook import export as exporting
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.export import FORMATS, AnySize, export, load_exported, quantize, traced
@@ -15,6 +14,8 @@ from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.tokens import embed_any_size
 from vitbook.vit import VisionTransformer
+
+pytest_plugins = ["shared_fixtures"]
 
 pytestmark = pytest.mark.door  # a check of shapes would make symbolic sizes fixed ones
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
@@ -112,8 +113,7 @@ def test_an_operation_that_onnx_lacks_is_named(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_missing_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
+def test_what_is_missing_is_named(tmp_path, without_onnxscript):
     with pytest.raises(ImportError, match="ONNX needs onnxscript, which is not installed: pip install"):
         export(weights_of(small()), tmp_path / "model.onnx")
 

@@ -72,7 +72,7 @@ def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.Exp
 
     any_size: also for images of any size that patches fill, from two patches a side on, as in `AnySize`.
     """
-    config, dims = model.config, {0: torch.export.Dim("batch", min=1)}
+    config, dims = model.config, {0: torch.export.Dim("batch", min=1, max=2**31 - 1)}  # torch 2.5 wants a largest
     height, width = config.image_size
     if any_size:  # an example of other sides than the model's, so that no number stands for two
         model, P = AnySize(model), config.patch_size

@@ -1,6 +1,5 @@
 """The command does what its words say; what it cannot do it says in one line, with an exit code, and no traceback."""
 
-import importlib.util
 import json
 import math
 import os
@@ -26,6 +25,8 @@ from vitbook.data import digits, normalize
 from vitbook.downloads.datasets import SOURCES
 from vitbook.pretrained import load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
+
+pytest_plugins = ["shared_fixtures"]
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 2 --affine 0 --no-progress".split()
 
@@ -124,8 +125,7 @@ def test_export_takes_a_model_from_the_gpu(trained, tmp_path, monkeypatch):
     assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
 
 
-def test_export_says_what_is_not_installed(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxscript" else name)
+def test_export_says_what_is_not_installed(trained, tmp_path, without_onnxscript, capsys):
     assert main(["export", str(trained), "--out", str(tmp_path / "model.onnx")]) == 1
     said = "vitbook: ONNX needs onnxscript, which is not installed: pip install"
     assert capsys.readouterr().err.startswith(said)

@@ -1,5 +1,6 @@
 """What several tests start from. Use: pytest_plugins = ["shared_fixtures"]."""
 
+import importlib.util
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,3 +29,13 @@ def torchvision():
     if find_spec("torchvision") is None:
         pytest.skip("torchvision is not installed; make peers installs it")
     return pytest.importorskip("vision").import_torchvision()
+
+
+@pytest.fixture
+def without_onnxscript(monkeypatch):
+    """Of what ONNX needs, onnxscript alone is missing."""
+
+    def find(name: str, *place):
+        return None if name == "onnxscript" else name if name.startswith("onnx") else find_spec(name, *place)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
