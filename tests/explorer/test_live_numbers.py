@@ -100,11 +100,15 @@ def pixels(image: dict) -> np.ndarray:
     return image["data"].view(image["height"], image["width"], 3).numpy()
 
 
+@pytest.fixture(scope="module")
+def page(shared_browser, tmp_path_factory):
+    return Scripts(shared_browser, tmp_path_factory.mktemp("page"))
+
+
 @pytest.fixture
-def scripts(browser, tmp_path):
-    made = Scripts(browser, tmp_path)
-    yield made
-    assert browser.errors == []
+def scripts(page):
+    yield page
+    assert page.browser.errors == []
 
 
 @pytest.fixture(scope="module")

@@ -111,3 +111,11 @@ def browser(chromium):
     browser = Browser(chromium)
     yield browser
     browser.context.close()
+
+
+@pytest.fixture(scope="module")
+def shared_browser(chromium):
+    """One for all tests of a module: to open another takes a second."""
+    browser = Browser(chromium)
+    yield browser
+    browser.context.close()
