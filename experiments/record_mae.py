@@ -1,6 +1,6 @@
 """Pretrain a masked autoencoder without labels, keep its weights, and write down what can be read off its features.
 
-    python experiments/record_mae.py --data-dir FOLDER
+    python experiments/record_mae.py --seeds 0 1 2 --data-dir FOLDER
 
 As it is, it trains on CIFAR-10's pixels as they are, so that it can complete images; `--normalized` takes each patch's
 mean and size away, for better features. The record goes to vitbook/assets/runs/mae.json, the weights in float16, about
@@ -57,6 +57,28 @@ def read_off(backbone: VisionTransformer, data: Dataset) -> dict[str, float]:
     }
 
 
+def run(data: Dataset, given: argparse.Namespace, seed: int) -> tuple[MaskedAutoencoder, dict]:
+    """A model trained with this seed, and what there is to write down of it."""
+    torch.manual_seed(seed)
+    model = autoencoder(data, given).to(device())
+    before = read_off(model.backbone, data)
+    started = time.process_time()
+    losses = pretrain(
+        model,
+        data.normalize(data.train.images).to(device()),
+        given.epochs,
+        given.batch_size,
+        given.learning_rate,
+        given.normalized,
+        augment=lambda images: random_flip(random_crop(images, 4)),
+        bf16=has_bfloat16(device()),
+    )
+    seconds = time.process_time() - started
+    losses = [round(loss, 4) for loss in losses]
+    after = read_off(model.backbone, data)
+    return model, {"core_seconds": round(seconds), "losses": losses, "before": before, "after": after}
+
+
 def keep(name: str, tensors: dict[str, torch.Tensor], data: Dataset, facts: dict, assets: Path) -> None:
     """Write the record to assets/runs, and the weights in float16 to assets/weights, with what is needed to load them.
 
@@ -83,38 +105,28 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--dim", type=int, default=96)
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--num-heads", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=[0], help="one run each; the first one's weights are kept"
+    )
     given = parser.parse_args(arguments)
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
-    torch.manual_seed(given.seed)
-    model = autoencoder(data, given).to(device())
-    before = read_off(model.backbone, data)
-    started = time.process_time()
-    losses = pretrain(
-        model,
-        data.normalize(data.train.images).to(device()),
-        given.epochs,
-        given.batch_size,
-        given.learning_rate,
-        given.normalized,
-        augment=lambda images: random_flip(random_crop(images, 4)),
-        bf16=has_bfloat16(device()),
-    )
-    seconds = time.process_time() - started
+    model, first = run(data, given, given.seeds[0])
     facts = {
         "about": given.about,
         "dataset": data.name,
         "settings": {name: value for name, value in vars(given).items() if not isinstance(value, Path)},
         "model": asdict(model.backbone.config),
-        "core_seconds": round(seconds),
-        "losses": [round(loss, 4) for loss in losses],
-        "before": before,
-        "after": read_off(model.backbone, data),
+        **first,
         "test_images": len(data.test),
         "torch": torch.__version__,
+        "more_seeds": [],
     }
     keep("mae", model.state_dict(), data, facts, given.assets)
     print("before {before}\nafter  {after}".format(**facts))
+    for seed in given.seeds[1:]:
+        facts["more_seeds"].append({"seed": seed} | run(data, given, seed)[1])
+        write(given.assets / "runs" / "mae.json", facts)
+        print("seed {seed}: before {before}, after {after}".format(**facts["more_seeds"][-1]))
 
 
 if __name__ == "__main__":

@@ -13,10 +13,13 @@ from vitbook.pretrained import load_pretrained
 
 def test_what_is_recorded_and_the_weights_load_again(tmp_path):
     sizes = ["--patch-size", "2", "--dim", "12", "--depth", "1", "--num-heads", "2"]
-    record_mae.main(["--assets", str(tmp_path), "--dataset", "digits", "--epochs", "1", *sizes])
+    record_mae.main(["--assets", str(tmp_path), "--dataset", "digits", "--epochs", "1", "--seeds", "0", "1", *sizes])
     record = json.loads((tmp_path / "runs" / "mae.json").read_text())
-    assert len(record["losses"]) == 1
-    assert {0 < share < 1 for when in ("before", "after") for share in record[when].values()} == {True}
+    (another,) = record["more_seeds"]
+    for run in (record, another):
+        assert len(run["losses"]) == 1
+        assert {0 < share < 1 for when in ("before", "after") for share in run[when].values()} == {True}
+    assert another["seed"] == 1 and another["losses"] != record["losses"]
     tensors, _ = load_checkpoint(tmp_path / "weights" / "mae.json")
     assert all(tensor.dtype == torch.float16 for tensor in tensors.values())
     loaded = load_pretrained(tmp_path / "weights" / "mae.json")
