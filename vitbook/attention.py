@@ -59,7 +59,7 @@ def fused_attention(
     *,
     dropout_p: float = 0.0,
 ) -> Float[Tensor, "... queries d_v"]:
-    """The output of `attention`, to rounding, from torch's fused kernel, which never stores the weights."""
+    """The output of `attention`, to rounding, by torch's fused kernel where it has one: no weights are stored."""
     if mask is not None:
         _check_mask(mask)
         mask = torch.atleast_2d(mask)  # torch lets a mask broadcast no further than the scores

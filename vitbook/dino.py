@@ -242,7 +242,7 @@ def pretrain(
     Caron et al. 2021, section 3.2: AdamW, a cosine after a warm-up. views: makes large and small views, as `crops`
     does. Differs: theirs raises the teacher's momentum to 1 in the end.
     """
-    optimizer = torch.optim.AdamW(parameter_groups(model.student, 0.04), lr=learning_rate)
+    optimizer = torch.optim.AdamW(parameter_groups(model.student, 0.04), lr=learning_rate, fused=True)
     steps = epochs * math.ceil(len(images) / batch_size)
     records = []
     for _ in range(epochs):

@@ -135,7 +135,7 @@ def pretrain(
     images: as the backbone expects them; normalized: whether the targets are, patch by patch; augment: changes the
     images of each batch; bf16: whether products are computed in bfloat16.
     """
-    optimizer = torch.optim.AdamW(parameter_groups(model, 0.05), lr=learning_rate, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(parameter_groups(model, 0.05), lr=learning_rate, betas=(0.9, 0.95), fused=True)
     steps = epochs * math.ceil(len(images) / batch_size)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, steps, steps // 20))
     model.train()

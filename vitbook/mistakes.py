@@ -254,7 +254,7 @@ class HeadsNotSplit(StepByStep):
     found="reczoo/FuxiCTR/issues/30",
 )
 class ViewWithoutTranspose(StepByStep):
-    """A head holds all of the first tokens and nothing of the last: permute the tokens, and other numbers come.
+    """A head holds all of the first tokens and nothing of the last: permuted tokens do not give permuted outputs.
     You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads."""
 
     def project(self, x):
@@ -268,7 +268,7 @@ class ViewWithoutTranspose(StepByStep):
     found="jsbaan/transformer-from-scratch/pull/6",
 )
 class MergedWithoutTranspose(StepByStep):
-    """An output token holds one head's answers to several tokens: permute the tokens, and other numbers come.
+    """An output token holds one head's answers to several tokens: permuted tokens do not give permuted outputs.
     You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first."""
 
     def merge(self, heads):
@@ -462,7 +462,7 @@ class FunctionalDropout(EncoderBlock):
 
 @_wrong("08_encoder#how-large-is-a-block", prop.sizes_follow_the_arguments, found="uygarkurt/ViT-PyTorch/pull/1")
 class SizesFixed(EncoderBlock):
-    """Another width asked for, the same number of parameters, or an error deep inside.
+    """You ask for another width, and get the same number of parameters, or an error from deep inside.
     A layer takes its size from a fixed number or a global variable, and not from its arguments."""
 
     def __init__(self, dim, num_heads, mlp_dim, *dropouts):

@@ -15,7 +15,7 @@ def sincos_positions(length: int, dim: int, base: float = 10_000.0) -> Float[Ten
     """A fixed code for each position, with entries in [−1, 1]. Vaswani et al. 2017, section 3.5.
 
     PE(t, 2i) = sin(t / base^(2i/D)), PE(t, 2i + 1) = cos(t / base^(2i/D)): pairs of clock hands, from one turn every 2π
-    positions to one every 2π · base. Raises ValueError where dim is odd.
+    positions to one every 2π · base^(1 − 2/D). Raises ValueError where dim is odd.
     """
     if dim % 2:
         raise ValueError(f"sin and cos come in pairs: dim must be even, got {dim}")
@@ -93,7 +93,8 @@ class SinCosPositions2D(nn.Module):
 
     There is nothing to learn, so nothing to interpolate. The class token has no place in the grid: its row is zero.
     He et al. 2022 (masked autoencoders), Beyer, Zhai and Kolesnikov 2022 ("Better plain ViT baselines for
-    ImageNet-1k"). Differs: in both, the columns' half comes first, and all sines come before all cosines.
+    ImageNet-1k"). Differs: in both, the columns' half comes first, and all sines come before all cosines;
+    Beyer et al. space the frequencies by 1/(D/4 − 1).
     """
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):

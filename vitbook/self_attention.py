@@ -10,8 +10,8 @@ class SelfAttention(nn.Module):
     """Q = XW_Q, K = XW_K, V = XW_V, then softmax(QKᵀ/√D_h)V. (B, T, D) → (B, T, D_h), (B, T, T).
 
     Vaswani et al. 2017, section 3.2. Each token asks (query), is asked for (key) and gives (value); the three linear
-    maps are all there is to learn. Without positions in X the map is equivariant: permuting the tokens permutes the
-    outputs in the same way.
+    maps are all there is to learn. Without positions in X and without a mask the map is equivariant: permuting the
+    tokens permutes the outputs in the same way.
 
     dim: width D of the tokens; head_dim: width D_h of queries, keys and values, D if not given.
     """

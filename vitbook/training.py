@@ -19,7 +19,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict]:
     """Two groups for an optimizer: matrices, which decay, and all else, which does not.
 
     The weights of torch's linear maps, convolutions and attention decay; biases, the gains of norms, the class token
-    and embeddings do not: pulling those towards zero only shifts what they offset, scale or mark.
+    and embeddings do not, as in the authors' later code.
     """
     kinds = (nn.Linear, nn.MultiheadAttention, nn.Conv1d, nn.Conv2d, nn.Conv3d)
     kinds += (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)

@@ -78,7 +78,7 @@ class VisionTransformer(nn.Module):
     Weights start as in the authors' code: Xavier-uniform for every linear map of the encoder (Q, K and V each
     separately), the patch projection normal with variance 1/(P²C), positions normal with standard deviation 0.02,
     biases zero, and the head all zeros, so that the first loss is ln K. Differs: the biases of their MLPs start near
-    1e-6, and their patch projection has no entry beyond two standard deviations.
+    1e-6, and their patch projection has no entry beyond 2.3 standard deviations.
     """
 
     def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
@@ -148,7 +148,7 @@ def _make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
 
 
 CONFIGS = {
-    # Dosovitskiy et al. 2021, Table 1 (B, L, H); Touvron et al. 2021, Table 1 (Ti, S)
+    # Dosovitskiy et al. 2021, Table 1 (B, L, H); Touvron et al. 2021, Table 1 (Ti, S); Steiner et al. 2021 (S/32)
     "vit_ti_16": ViTConfig(patch_size=16, dim=192, depth=12, num_heads=3, mlp_dim=768),
     "vit_s_16": ViTConfig(patch_size=16, dim=384, depth=12, num_heads=6, mlp_dim=1536),
     "vit_s_32": ViTConfig(patch_size=32, dim=384, depth=12, num_heads=6, mlp_dim=1536),

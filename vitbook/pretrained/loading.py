@@ -70,7 +70,7 @@ def load_pretrained(
         those of gray; further channels begin with kernels of zeros. What the weights say of the same content stays.
     num_heads: for layouts that do not show it. By default heads are as wide as in the family's models, 64 in most.
     activation: of the MLPs, a key of `vitbook.modern.ACTIVATIONS`, where it is not that of the family's first models:
-        "gelu" for CLIP as LAION trained it, "gelu_tanh" for Google's to the last digit.
+        "gelu" for CLIP as LAION mostly trained it, "gelu_tanh" for Google's to the last digit.
     mirrors: addresses of folders to try before the known ones; progress: whether to show a bar. For downloads.
 
     Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not state; ours is 1e-6.
@@ -108,7 +108,9 @@ def load_pretrained(
             wide = config.dim // config.num_heads
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
         if weights.layout.name == "clip" and not activation:
-            notes.append(f"activation: {config.activation}; OpenAI's have quick_gelu, LAION's gelu: {_NOT_STATED}")
+            notes.append(
+                f"activation: {config.activation}; OpenAI's have quick_gelu, most of LAION's gelu: {_NOT_STATED}"
+            )
         if style == "siglip":
             notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {_NOT_STATED}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
