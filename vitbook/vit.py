@@ -148,7 +148,7 @@ def _make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:
 
 
 CONFIGS = {
-    # Dosovitskiy et al. 2021, Table 1 (B, L, H); Touvron et al. 2021, Table 1 (Ti, S); Steiner et al. 2021 (S/32)
+    # Dosovitskiy et al. 2021, Table 1 (B, L, H); Touvron et al. 2021, Table 1 (Ti, S); Steiner et al. 2022 (S/32)
     "vit_ti_16": ViTConfig(patch_size=16, dim=192, depth=12, num_heads=3, mlp_dim=768),
     "vit_s_16": ViTConfig(patch_size=16, dim=384, depth=12, num_heads=6, mlp_dim=1536),
     "vit_s_32": ViTConfig(patch_size=32, dim=384, depth=12, num_heads=6, mlp_dim=1536),
