@@ -95,6 +95,16 @@ def test_what_is_wrong_with_a_folder_is_said_and_nothing_is_written(tmp_path, ca
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_class_without_photographs_hides_no_other_fault(tmp_path, capsys):
+    folder = photographs(tmp_path / "photographs")
+    (folder / "empty").mkdir()
+    (folder / "vehicle" / "torn.png").write_bytes(b"none")
+    assert main(["look", str(folder)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("2 classes, 22 photographs\n") and "broken files: 2 (" in said
+    assert "  empty must have at least two images" in said and "  vehicle/torn.png cannot be read" in said
+
+
 def test_parts_in_folders_of_their_own_are_compared(tmp_path, capsys):
     for part in ("train", "val"):
         photographs(tmp_path / "all" / part)
@@ -117,13 +127,20 @@ def test_many_copies_of_one_photograph_are_each_named_once(tmp_path):
     assert {first.path.as_posix() for _, first in found.pairs} == {"a/0.png"} and found.leaks
 
 
+ONE_DOG = "dog must have at least two images that can be read, has 1"
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ({"cat": 5}, "{folder} must have a sub-folder for each of two or more classes, has 1"),
         ({}, "{folder} must have a sub-folder for each of two or more classes, has 0"),
-        ({"cat": 2, "dog": 1}, "{folder}/dog must have at least two images, has 1"),
-        ({"cat": 3, "dog": 2, "broken": 1}, "{folder}/dog must have at least two images that can be read, has 1"),
+        ({"cat": 2, "dog": 1}, f"{{folder}} must have two or more classes of photographs; {ONE_DOG}"),
+        (
+            {"cat": 3, "dog": 2, "broken": 1},
+            "{folder} must have two or more classes of photographs; dog/0.png cannot be read as an image: its format "
+            f"is unknown; {ONE_DOG}",
+        ),
         (None, "No such file or directory: {folder}"),
     ],
 )

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitbook._support.validation import check_shares
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.positions import Grid
 from vitbook.vit import VisionTransformer
@@ -102,10 +103,11 @@ def rollout(
 
     heads: "mean", "max" or "min" over heads; residual: whether the ½I of the residual connection is there;
     discard: this share of each image's and block's smallest weights is set to 0 first. Rows are normalized after each
-    of these; one in which no weight is left stays empty. Raises ValueError for weights of another shape and for unknown
-    heads.
+    of these; one in which no weight is left stays empty. Raises ValueError for weights of another shape, unknown
+    heads and no share.
     """
     _check_weights(weights)
+    check_shares(discard=discard)
     if heads not in HEAD_REDUCTIONS:
         raise ValueError(f"heads must be one of {', '.join(HEAD_REDUCTIONS)}, got {heads!r}")
     identity = torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device)

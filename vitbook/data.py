@@ -11,8 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image, ImageDraw
-from sklearn.datasets import load_digits, load_sample_image
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
@@ -222,6 +220,9 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     The test part of the UCI "Optical Recognition of Handwritten Digits" set (Alpaydin and Kaynak 1998), as it comes
     with scikit-learn. Gray levels 0 to 16 are stretched to 0 to 255.
     """
+    from sklearn.datasets import load_digits  # takes a second to import
+    from sklearn.model_selection import train_test_split
+
     raw = load_digits()
     images = torch.from_numpy(np.round(raw.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
     labels = torch.from_numpy(raw.target.astype(np.int64))
@@ -258,15 +259,18 @@ _LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what 
 _OF_A_RUN = re.compile(r"(run|last|best)\.json|.*\.safetensors|events\.out\.tfevents\..*")
 
 
-def classes_in(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each class, by its name, both in order. Raises ValueError as `load_folder` does."""
+def classes_in(folder: Path, at_least: int = 2) -> dict[str, list[Path]]:
+    """The image files of each class, by its name, both in order. Raises ValueError as `load_folder` does.
+
+    at_least: how many images a class must have.
+    """
     classes = _sub_folders(folder)
     if parts := parts_in(folder):
         raise ValueError(f"{folder} must have a sub-folder for each class, has one for each part, {parts}: name one")
     if len(classes) < 2:
         raise ValueError(f"{folder} must have a sub-folder for each of two or more classes, has {len(classes)}")
     for name, files in classes.items():
-        if len(files) < 2:
+        if len(files) < at_least:
             raise ValueError(f"{folder / name} must have at least two images, has {len(files)}")
     return classes
 
@@ -320,6 +324,8 @@ def photograph(name: str) -> UInt8[Tensor, "3 H W"]:
         raise ValueError(f"photograph must be one of {', '.join(PHOTOGRAPHS)}, got {name!r}")
     if name == "portrait":
         return to_tensor(decode_image((ASSETS / "portrait.jpg").read_bytes(), "portrait.jpg"))
+    from sklearn.datasets import load_sample_image
+
     return to_tensor(load_sample_image(f"{name}.jpg"))
 
 

@@ -60,7 +60,7 @@ class Look:
     """What there is in a folder of photographs."""
 
     photographs: tuple[Photograph, ...]
-    broken: tuple[str, ...]  # files that cannot be read, and why
+    broken: tuple[str, ...]  # files that cannot be read, and why; classes without two that can
     pairs: tuple[tuple[Photograph, Photograph], ...]  # each copy, exact or near, and the first that it is a copy of
 
     @property
@@ -106,10 +106,10 @@ class Look:
 def look(folder: Path) -> Look:
     """Read every photograph in a folder with a sub-folder for each class, or for each part and in it for each class.
 
-    Where there are no parts, they are those that `load_folder` draws. Nothing is written. Raises ValueError as
-    `load_folder` does, and where a class has fewer than two photographs that can be read; FileNotFoundError.
+    Where there are no parts, they are those that `load_folder` draws. Nothing is written. Raises ValueError where fewer
+    than two classes have two photographs that can be read; FileNotFoundError.
     """
-    files = {part: classes_in(folder / part) for part in parts_in(folder) or [""]}
+    files = {part: classes_in(folder / part, at_least=0) for part in parts_in(folder) or [""]}
     photographs: list[Photograph] = []
     broken: list[str] = []
     for part, classes in files.items():
@@ -127,11 +127,13 @@ def look(folder: Path) -> Look:
                 size = (image.height, image.width)
                 seen = difference_hash(image), _gray(image, 8)
                 photographs.append(Photograph(below, name, part, size, digest, *seen))
-            if len(photographs) - some < 2:
-                left = len(photographs) - some
-                raise ValueError(f"{folder / part / name} must have at least two images that can be read, has {left}")
+            if (left := len(photographs) - some) < 2:
+                del photographs[some:]
+                broken.append(f"{Path(part, name)} must have at least two images that can be read, has {left}")
+    if len({photo.class_name for photo in photographs}) < 2:
+        raise ValueError(f"{folder} must have two or more classes of photographs; {'; '.join(broken[:SHOWN])}")
     if "" in files:
-        names = tuple(files[""])
+        names = tuple(dict.fromkeys(photo.class_name for photo in photographs))
         labels = torch.tensor([names.index(photo.class_name) for photo in photographs])
         apart = drawn_apart(labels, TEST_SHARE, 0, names)
         photographs = [

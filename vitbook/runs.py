@@ -3,7 +3,8 @@
 import json
 import os
 import statistics
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PureWindowsPath
@@ -16,7 +17,7 @@ from vitbook._support.files import ASSETS, alone_in, read_whole, refuse_pipes, w
 from vitbook._support.images import read_image
 from vitbook._support.json_config import from_json
 from vitbook._support.names import unknown
-from vitbook._support.validation import check_choice
+from vitbook._support.validation import check_choice, check_shares
 from vitbook.checkpoint import load_checkpoint
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.data import Dataset, Images, load_dataset
@@ -24,6 +25,7 @@ from vitbook.downloads.datasets import SOURCES
 from vitbook.engine import TrainConfig, batches, check_fit, fingerprint, fit
 from vitbook.finetuning import TUNINGS, prepare
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
+from vitbook.pretrained.loading import NOT_STATED
 from vitbook.pretrained.preprocessing import STYLES
 from vitbook.runtime import device
 from vitbook.training import Evaluation, evaluate
@@ -62,6 +64,9 @@ class Run:
 
     def __post_init__(self):
         check_choice("tune", self.tune, TUNINGS)
+        check_shares(validation=self.validation)
+        if self.tune != "lora" and self.lora_rank != Run.lora_rank:
+            raise ValueError(f"lora_rank {self.lora_rank} needs tune lora, got tune {self.tune}")
         if self.tune != "all" and self.init is None:
             raise ValueError(f"tune {self.tune} needs weights to begin with: name init, as vitbook:cifar10")
 
@@ -87,32 +92,35 @@ def run_of(
 ) -> Run:
     """The run that a file or recipe describes, or the one without options; with another model, or weights, where named.
 
-    config: a file like run.json, or a key of `RECIPES`; without it, weights named as init are trained as `FOR_TUNING`
-    says, with no images set apart to choose by. Raises ValueError for an unknown model or recipe and for a file that
-    describes no run, OSError where there is none.
+    config: a file like run.json, the folder of a run, or a key of `RECIPES`; without it, weights named as init are
+    trained as `FOR_TUNING` says, with no images set apart to choose by. Raises ValueError for an unknown model or
+    recipe and for a file that describes no run, OSError where there is none.
     """
-    run = Run() if config is None else read_run(_run_file(config))
+    file = None if config is None else _run_file(config)
+    run = Run() if file is None else read_run(file)
     if init is not None and init != run.init:
         if model is not None:
             raise ValueError(f"the weights of init {init!r} have a shape of their own: drop model {model!r}")
         vit = load_pretrained(init, num_classes=0).model.config
         name = PureWindowsPath(init).name.replace(":", "_").strip(".")  # it knows both slashes; ".." would lead out
         run = replace(run, model=name or "init", init=init, vit=vit, tune=tune or run.tune)
-        if config is None:
+        if file is None:
             run = replace(run, validation=0.0, train=TrainConfig(**FOR_TUNING[run.tune]))
         return run
     if tune is not None:
         run = replace(run, tune=tune)
     if model is None or model == run.model:
-        moved = config is not None and config.exists() and (config.parent / "last.json").exists()
-        return replace(run, folder=config.parent) if moved else run  # it goes on where its run.json is now
+        moved = file is not None and file.exists() and (file.parent / "last.json").exists()
+        return replace(run, folder=file.parent) if moved else run  # it goes on where its run.json is now
     if model not in CONFIGS:
         raise ValueError(unknown("model", model, CONFIGS))
     return replace(run, model=model, init=None, vit=CONFIGS[model])
 
 
 def _run_file(config: Path) -> Path:
-    """The file itself, or the recipe of that name."""
+    """The file itself, the one in a run's folder, or the recipe of that name."""
+    if (config / "run.json").is_file():
+        return config / "run.json"
     if config.is_file() or config.suffix:
         return config
     if config.name not in RECIPES:
@@ -310,6 +318,8 @@ def open_weights(source: Path | str) -> Pretrained:
     if os.path.exists(source):
         refuse_pipes(Path(source))
     weights = _open_cnn(source) or load_pretrained(source)
+    for note in (note for note in weights.notes if note.endswith(NOT_STATED)):
+        warnings.warn(note, stacklevel=2)
     weights.model.to(device())
     return weights
 
@@ -332,8 +342,15 @@ def _open_cnn(source: Path | str) -> Pretrained | None:
 def _best_in(checkpoint: Path) -> Path:
     """The JSON of a run's best weights, or of the checkpoint that was named. Raises FileNotFoundError without."""
     path = checkpoint / "best.json" if checkpoint.is_dir() else checkpoint
+    if path.name == "last.json":
+        raise ValueError(f"{path} is what a run is resumed from; its weights to use are in best.json")
     if not path.exists():
-        raise FileNotFoundError(f"there is no trained model at {checkpoint}; `vitbook train` makes one")
+        hint = "`vitbook train` makes one"
+        if seeds := sorted(str(seed) for seed in checkpoint.glob("seed_*")):
+            hint = f"it holds a run for each seed: name {' or '.join(seeds)}"
+        if str(checkpoint).startswith(("vitbook:", "timm:")):
+            hint = f"published weights are named so: --weights {checkpoint}"
+        raise FileNotFoundError(f"there is no trained model at {checkpoint}; {hint}")
     return path
 
 
@@ -361,25 +378,33 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
     return evaluate(weights.model, batches(images, *moments, run.train.batch_size))
 
 
-@torch.no_grad()
-def predict_images(source: Path | str, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
-    """For each image file, the likeliest classes and their probabilities, likeliest first.
+def classifier(source: Path | str, top: int = 3) -> Callable[[Path], list[tuple[str, float]]]:
+    """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
     source: as in `open_weights`. Of each image, what the weights want to see is taken; a model of one channel sees it
-    in gray. top: how many classes. Raises ValueError for a file that is no image, and for weights without a head.
+    in gray. top: how many classes. Raises ValueError for weights without a head; what it returns, for a file that is no
+    image.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
-    weights, guesses = open_weights(source), []
+    weights = open_weights(source)
     if not weights.model.config.num_classes:
         raise ValueError(f"the weights {source} have no head, and so name no classes")
-    for path in images:
-        pixels = weights.preprocessing(read_image(path)).to(device())
+
+    @torch.no_grad()
+    def name(image: Path) -> list[tuple[str, float]]:
+        pixels = weights.preprocessing(read_image(image)).to(device())
         probabilities = weights.model(pixels)[0].softmax(dim=0)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         names = [weights.class_names[k] if weights.class_names else f"class {k}" for k in classes.tolist()]
-        guesses.append(list(zip(names, shares.tolist(), strict=True)))
-    return guesses
+        return list(zip(names, shares.tolist(), strict=True))
+
+    return name
+
+
+def predict_images(source: Path | str, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
+    """For each image file, what the `classifier` says of it."""
+    return list(map(classifier(source, top), images))
 
 
 @contextmanager

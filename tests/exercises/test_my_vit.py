@@ -18,6 +18,9 @@ LAYER_NORMS = "nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)"
 BLOCKS = "nn.ModuleList(EncoderBlock(dim, num_heads, mlp_dim) for _ in range(depth))"
 LINEARS = "nn.Linear(dim, hidden_dim), nn.Linear(hidden_dim, dim)"
 LAST = "x + self.mlp(self.norm2(x))"
+ATTENDED = "x = x + self.attn(self.norm1(x))"
+ONE_BLOCK = "nn.ModuleList([EncoderBlock(dim, num_heads, mlp_dim)] * depth)"
+COPIES = f"nn.ModuleList(__import__('copy').deepcopy(one) for one in {ONE_BLOCK})"
 
 # What is changed in a right solution: component, mistake, text of the solution, what stands there instead.
 MADE = [
@@ -32,8 +35,15 @@ MADE = [
     ("EncoderBlock", wrong.UnbiasedVariance, LAYER_NORMS, "Norm(dim, eps=1e-6), Norm(dim, eps=1e-6)"),
     ("EncoderBlock", "default ε", LAYER_NORMS, "nn.LayerNorm(dim), nn.LayerNorm(dim)"),
     ("EncoderBlock", wrong.FunctionalDropout, LAST, f"F.dropout({LAST}, 0.1)"),
-    ("Encoder", wrong.BlocksAreCopies, BLOCKS, "nn.ModuleList([EncoderBlock(dim, num_heads, mlp_dim)] * depth)"),
-    ("Encoder", "parameters missing: blocks.0.norm1.weight", BLOCKS, BLOCKS.replace("nn.ModuleList", "list")),
+    ("Encoder", wrong.BlocksAreCopies, BLOCKS, COPIES),
+    ("Encoder", "all blocks are one and the same module", BLOCKS, ONE_BLOCK),
+    ("Encoder", "it holds no parameters; layers that are in", BLOCKS, BLOCKS.replace("nn.ModuleList", "list")),
+    (
+        "EncoderBlock",
+        "An operation in place overwrites what the gradient needs",
+        ATTENDED,
+        ATTENDED.replace("x = x +", "x +="),
+    ),
     ("ViT", wrong.NoFinalNorm, "self.norm(self.encoder(", "(self.encoder("),
     ("ViT", "the class token, z[:, 0]", "(images)))[:, 0])", "(images))).mean(1))"),
     ("ViT", "parameters missing: encoder.blocks.0.norm1.weight", "self.encoder", "self.transformer"),

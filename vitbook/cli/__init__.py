@@ -8,6 +8,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 
 
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
+    warnings.formatwarning = lambda message, *_, **__: f"vitbook: {_one_line(str(message))}\n"
     try:
         code = _command(sys.argv[1:] if arguments is None else arguments)()
         sys.stdout.flush()
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
         return 141
     except (ValueError, OSError, ImportError, ArithmeticError, RuntimeError, MemoryError) as error:
-        code, message = 1, _reason(error)
+        code, message = 1, reason(error)
     print(f"vitbook: {message}", file=sys.stderr)
     return code
 
@@ -55,6 +57,8 @@ def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
     if name not in COMMANDS:
         what = unknown("command", name, COMMANDS) if name else f"a command is needed: {', '.join(COMMANDS)}."
         raise Usage(f"{what} See {PROGRAM} --help")
+    if any(re.fullmatch(r"(--[\w-]+=)?", option) for option in options):
+        raise Usage("an argument is empty; is a variable of the shell not set?")
     command, said = COMMANDS[name], io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -71,10 +75,10 @@ def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
         message = re.sub(r"^Error parsing [A-Za-z._]+: ", "", message)  # the group of the options, which nobody typed
         raise Usage(f"{message} (see {PROGRAM} {name} --help)") from None
     except (ValueError, OSError) as error:
-        raise Usage(_reason(error)) from None
+        raise Usage(reason(error)) from None
 
 
-def _reason(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """What an error says, in one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.strerror}: {error.filename}"

@@ -20,6 +20,13 @@ PROGRAM = "vitbook"
 TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
 
 
+def _source(checkpoint: Path, weights: str | None) -> Path | str:
+    """Where a model is to come from. Raises ValueError where both are named."""
+    if weights and checkpoint != TRAINED:
+        raise ValueError(f"name a checkpoint or weights, got both: {checkpoint} and {weights}")
+    return weights or checkpoint
+
+
 @dataclass(frozen=True)
 class _Start:
     """What the defaults of all other options of `train` depend on."""
@@ -35,7 +42,7 @@ class Train:
     """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
 
     run: Any  # a vitbook.runs.Run, of which `defaults` makes the options
-    config: Path | None = None  # run.json of another run or a recipe's name: its settings, unless options differ
+    config: Path | None = None  # another run's folder, or a recipe's name: its settings, unless options differ
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
     seeds: int = 1  # how many times to train, each with the next seed, in a folder of its own inside the folder
@@ -91,7 +98,7 @@ class Train:
 class Evaluate:
     """Say how good a trained model is on images that it was not trained on."""
 
-    # the folder of a run, or a checkpoint's JSON in it; of several, the mean accuracy and its spread as well
+    # the folder of a run, or best.json in it; of several, the mean accuracy and its spread as well
     checkpoints: Positional[tuple[Path, ...]] = (TRAINED,)
     split: str = "test"  # which images: test, validation or train
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
@@ -114,7 +121,7 @@ class Predict:
     """Name the likeliest classes of some images."""
 
     images: Positional[tuple[Path, ...]]  # image files of any size and kind
-    checkpoint: Path = TRAINED  # the folder of a run, or a checkpoint's JSON
+    checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
     # somebody else's weights instead: a file (.npz, .safetensors, .pth, .pt, .bin), or a name, as "vitbook:NAME" or
     # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list
     weights: str | None = None
@@ -124,12 +131,18 @@ class Predict:
         if not self.images:
             raise ValueError("predict needs an image file")
 
-    def __call__(self) -> None:
+    def __call__(self) -> int:
         from vitbook import runs
+        from vitbook.cli import reason
 
-        source = self.weights or self.checkpoint
-        for path, guesses in zip(self.images, runs.predict_images(source, list(self.images), self.top), strict=True):
-            print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in guesses))
+        classify, unread = runs.classifier(_source(self.checkpoint, self.weights), self.top), 0
+        for path in self.images:
+            try:
+                print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path)))
+            except (ValueError, OSError) as error:
+                print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)
+                unread += 1
+        return int(unread > 0)
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ class Explain:
     """Draw what a model attends to in an image: through all of its blocks, and head by head in one of them."""
 
     image: Positional[Path]  # an image file of any size and kind
-    checkpoint: Path = TRAINED  # the folder of a run, or a checkpoint's JSON
+    checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
     weights: str | None = None  # somebody else's weights instead, as for `predict`
     layer: int = -1  # the block whose heads are drawn, from 0; -1 for the last
     head: int | None = None  # the only head to draw, from 0; every head if not given
@@ -154,7 +167,7 @@ class Explain:
         from vitbook import runs
         from vitbook.explorer import explain_file
 
-        weights = runs.open_weights(self.weights or self.checkpoint)
+        weights = runs.open_weights(_source(self.checkpoint, self.weights))
         if not hasattr(weights.model, "encoder"):
             raise ValueError(f"a {type(weights.model).__name__} has no attention to draw")
         seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
@@ -172,7 +185,7 @@ class Explain:
 class Export:
     """Write a trained model to a file that runs without this package, and compare the two."""
 
-    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or a checkpoint's JSON
+    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or best.json in it
     weights: str | None = None  # somebody else's weights instead, as for `predict`
     to: Literal["onnx", "pt2", "int8"] = "onnx"  # ONNX in float32; torch's own format; ONNX with weights of 8 bits
     any_size: bool = False  # whether it is to take images of any size, and not the model's alone
@@ -184,14 +197,15 @@ class Export:
         from vitbook import export, runs
 
         out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
-        weights = runs.open_weights(self.weights or self.checkpoint)
+        weights = runs.open_weights(_source(self.checkpoint, self.weights))
+        out.parent.mkdir(parents=True, exist_ok=True)
         weights.model.cpu()  # where the graph is traced
         run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
         config = weights.model.config
         images = torch.randn(8, config.channels, *config.image_size)
         with torch.no_grad():
             off = (run(images) - weights.model(images)).abs().max()
-        print(f"{out}: {out.stat().st_size:,} bytes; on random images, no logit is off by more than {off:.1g}")
+        print(f"{out}: {out.stat().st_size:,} bytes; on random images, logits are off by {off:.1e} at most")
 
 
 @dataclass(frozen=True)
@@ -254,9 +268,9 @@ class Recipes:
             if run.cnn:
                 size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
             taught = f", taught by {run.teacher}" if run.teacher else ""
-            print(f"{name:<20} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
+            print(f"{name:<23} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
             came_to = runs.recorded(name)
-            print(f"{'':<20} {came_to}")
+            print(f"{'':<23} {came_to}")
 
 
 @dataclass(frozen=True)

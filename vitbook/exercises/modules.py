@@ -31,11 +31,11 @@ def as_modules(build: Callable[[type, nn.Module], nn.Module], inputs: Callable) 
             if misfits := list(_misfits(mine, parameters)):
                 named = [mistake for _, mistake in misfits if mistake]
                 built = [build(theirs, reference) for _, reference in inputs(torch.Generator())]
-                shapes = [[parameter.shape for parameter in made.parameters()] for made in built]
-                if not named and all(shapes[0] == other for other in shapes):  # the references have other sizes
+                first, *others = ([parameter.shape for parameter in made.parameters()] for made in built)
+                if not named and first and all(first == other for other in others):  # the references have other sizes
                     named = [wrong.SizesFixed]
                 raise Refused("; ".join(reason for reason, _ in misfits[:3]), *dict.fromkeys(named))
-            result, again = (functional_call(mine, parameters, (x,)) for _ in range(2))
+            result, again = (functional_call(mine, parameters, (x.clone(),)) for _ in range(2))
             if isinstance(result, Tensor) and not torch.allclose(result, again, equal_nan=True):
                 raise Refused("in evaluation the same input gives other numbers at each call", wrong.FunctionalDropout)
             return result
@@ -63,6 +63,9 @@ def _named_as_theirs(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _misfits(mine: nn.Module, expected: Mapping[str, Tensor]) -> Iterator[tuple[str, Callable | None]]:
     """What is wrong with a module's parameters, each with the mistake that it shows, or None."""
     got = dict(mine.named_parameters(remove_duplicate=False))
+    if expected and not got:
+        yield "it holds no parameters; layers that are in a Python list belong in an nn.ModuleList", None
+        return
     for what, these, others in (("missing", expected, got), ("not expected", got, expected)):
         if names := [f"{name} {tuple(these[name].shape)}" for name in these if name not in others]:
             yield f"parameters {what}: {', '.join(names[:3])}{' …' * (len(names) > 3)}", None
@@ -73,6 +76,9 @@ def _misfits(mine: nn.Module, expected: Mapping[str, Tensor]) -> Iterator[tuple[
             yield f"parameter {name}: expected shape {ours}, got {theirs}", batch_sized
     for name in (name for name in got if "blocks.1." in name and got[name].ndim > 1):
         first = got.get(name.replace("blocks.1.", "blocks.0."))
+        if first is got[name]:
+            yield "all blocks are one and the same module", None
+            return
         if first is not None and torch.equal(first, got[name]):
             yield "all blocks begin with the same weights", wrong.BlocksAreCopies
             return

@@ -28,7 +28,7 @@ _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
 # whose interpolation a style takes, if not its own
 _KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm", "deit3": "deit"}
 _KERNEL_OF |= {"clip": "hf", "siglip": "hf"}
-_NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
+NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
 
@@ -80,9 +80,9 @@ def load_pretrained(
     """
     with _errors_that_name(source):
         content, facts, entry = _open(source, mirrors, progress)
-        tensors, nested = tensors_in(content)
+        tensors, nest = tensors_in(content)
         weights = _ours(tensors) if facts else translate(tensors)
-        style = entry.family if entry else _style(weights, nested)
+        style = entry.family if entry else _style(weights, nest)
         if facts:  # a checkpoint of ours states everything
             config, preprocessing, class_names = _read_facts(facts)
         else:
@@ -103,16 +103,16 @@ def load_pretrained(
     if weights.beside:
         notes.append(f"dropped what is not the image tower's: {listed(weights.beside)}")
     if not (facts or entry):
-        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {_NOT_STATED}")
+        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {NOT_STATED}")
         if not (num_heads or weights.num_heads):
             wide = config.dim // config.num_heads
-            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {_NOT_STATED}")
+            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {NOT_STATED}")
         if weights.layout.name == "clip" and not activation:
             notes.append(
-                f"activation: {config.activation}; OpenAI's have quick_gelu, most of LAION's gelu: {_NOT_STATED}"
+                f"activation: {config.activation}; OpenAI's have quick_gelu, most of LAION's gelu: {NOT_STATED}"
             )
         if style == "siglip":
-            notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {_NOT_STATED}")
+            notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {NOT_STATED}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
     kernel = resize or ("timm" if antialiased else weights.layout.kernel or _KERNEL_OF.get(style, style))
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
@@ -146,7 +146,7 @@ def _errors_that_name(source: str | Path | Mapping[str, Tensor]) -> Iterator[Non
     try:
         yield
     except ValueError as error:
-        if isinstance(source, Mapping) or str(source) in str(error):
+        if not isinstance(source, str | Path) or str(source) in str(error):
             raise
         raise ValueError(f"{source}: {error}") from None
 
@@ -169,6 +169,8 @@ def _open(
 
 def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]:
     """Shape, preprocessing and class names, as a checkpoint of ours states them."""
+    if isinstance(facts.get("model"), dict) and "widths" in facts["model"]:
+        raise ValueError("expected a Vision Transformer, got a convolutional network")
     try:
         kind = ModernConfig if "registers" in facts["model"] else ViTConfig
         config, class_names = from_json(kind, facts["model"]), tuple(map(str, facts["class_names"]))
@@ -177,18 +179,21 @@ def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]
             raise ValueError(f"expected {config.channels} channels and {config.num_classes} names")
         return config, Preprocessing(image_size=config.image_size, **STYLES["vitbook"] | moments), class_names
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"the checkpoint does not tell its model, mean, std and class_names: {error!r}") from None
+        raise ValueError(
+            f"the checkpoint does not tell its model, mean, std and class_names: {type(error).__name__} {error}"
+        ) from None
 
 
-def _style(weights: Translation, nested: bool) -> str:
+def _style(weights: Translation, nest: str | None) -> str:
     """Whose preprocessing to assume. DeiT's files have timm's names, and keep their tensors under "model".
 
     Of SigLIP 2, only files of variable resolution are told apart from SigLIP's.
     """
     if weights.layout.kernel == "siglip2":
         return "siglip2"
-    deit = weights.layout.name in ("timm", "hf") and (nested or DISTILLATION in weights.tensors)
-    return "deit" if deit else weights.layout.name
+    name, distilled = weights.layout.name, DISTILLATION in weights.tensors
+    deit = (name == "timm" and nest == "model") or (name in ("timm", "hf") and distilled)
+    return "deit" if deit else name
 
 
 def _hidden_layer(weights: Translation) -> list[str]:

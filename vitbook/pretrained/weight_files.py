@@ -17,19 +17,20 @@ from vitbook.checkpoint import load_checkpoint
 
 _SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours
 _MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
-_NESTS = ("model", "state_dict")  # the keys under which training code keeps a model's tensors
+_NESTS = ("model", "state_dict", "model_state_dict")  # the keys under which training code keeps a model's tensors
 
 
 def read_file(path: Path) -> tuple[Mapping, dict]:
     """The contents of a file of weights, and the facts beside them in a checkpoint of ours.
 
-    path: of a file, or of the folder of a training run, for its best weights. Damage is noticed where the format has a
-    checksum: a zip's CRCs (.npz, and what torch has written since 1.6), the SHA-256 of our checkpoints. Older pickles
-    and .safetensors have none. Raises OSError for a file that cannot be opened, ValueError for one that is damaged, of
-    another kind, or holds more than tensors.
+    path: of a file, or of a folder: of a training run, for its best weights, or one with a model.safetensors. Damage is
+    noticed where the format has a checksum: a zip's CRCs (.npz, and what torch has written since 1.6), the SHA-256 of
+    our checkpoints. Older pickles and .safetensors have none. Raises OSError for a file that cannot be opened,
+    ValueError for one that is damaged, of another kind, or holds more than tensors.
     """
     if path.is_dir():
-        path = path / "best.json"
+        kept = path / "model.safetensors"  # as `save_pretrained` of transformers writes it
+        path = kept if kept.exists() else path / "best.json"
     refuse_pipes(path)
     path.open("rb").close()  # one kind of OSError for what cannot be opened, whatever would have read it
     try:
@@ -69,8 +70,8 @@ def _check_zip(path: Path) -> None:
             raise ValueError("it is damaged: its contents are not those that its CRCs were made of")
 
 
-def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
-    """The tensors of a file's contents, and whether they were nested among other things, as training code keeps them.
+def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], str | None]:
+    """The tensors of a file's contents, and the key under which they were nested, as training code keeps them.
 
     Of big_vision's names, only params/… belong to the model. Raises ValueError for what is no tensor, and for tensors
     that repeat a few stored numbers, and so claim far more than there are.
@@ -86,7 +87,7 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], bool]:
     claimed = sum(t.numel() * t.element_size() for t in tensors.values())
     if claimed > 2 * sum(stored.values()):
         raise ValueError(f"weights of {claimed:,} bytes share {sum(stored.values()):,} among them")
-    return tensors, nest is not None
+    return tensors, nest
 
 
 def _as_tensor(name: str, value: object) -> Tensor:
