@@ -73,7 +73,7 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 	$(OLDEST)/bin/uv pip compile --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: \
 		--no-header --no-annotate --output-file $(OLDEST)/oldest.txt pyproject.toml
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirements $(OLDEST)/oldest.txt \
-		'transformers>=4.45' $$(grep -E '^(beartype|beautifulsoup4|nbclient|nbformat|pytest|pytest-xdist|pyyaml)==' requirements.txt)
+		$$(grep -E '^(beartype|beautifulsoup4|nbclient|nbformat|pytest|pytest-xdist|pyyaml)==' requirements.txt)
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
 
