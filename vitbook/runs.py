@@ -403,7 +403,7 @@ def classifier(source: Path | str, top: int = 3) -> Callable[[Path], list[tuple[
 
 
 def predict_images(source: Path | str, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:
-    """For each image file, what the `classifier` says of it."""
+    """For each image file, what `classifier` says of it; errors are its own."""
     return list(map(classifier(source, top), images))
 
 

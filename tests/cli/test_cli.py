@@ -261,6 +261,7 @@ HUGE = str(10**23)
         ("predict --weights {file} {digit} --top 0", 1, "top must be at least 1, got 0"),
         ("predict --weights {headless} {digit}", 1, "have no head, and so name no classes"),
         ("predict {digit} --checkpoint {trained} --weights vitbook:mae", 1, "name a checkpoint or weights, got both: "),
+        ("predict {digit} --weights cifar10", 1, "unknown weights 'cifar10', did you mean 'vitbook:cifar10'?"),
         ("train --init {file} --lora-rank 4", 2, "lora_rank 4 needs tune lora, got tune all"),
         ("train --validation 1.5", 2, "validation must lie in 0 … 1, got 1.5"),
         ("train --folder=", 2, "an argument is empty; is a variable of the shell not set?"),

@@ -161,6 +161,8 @@ def _open(
     known = PUBLISHED | {f"vitbook:{path.stem}": path for path in sorted((ASSETS / "weights").glob("*.json"))}
     if family in (*FAMILIES, "vitbook") and name not in known:
         raise ValueError(unknown("weights", name, [key for key in known if key.startswith(f"{family}:")]))
+    if f"vitbook:{name}" in known and not Path(name).exists():
+        raise ValueError(f"unknown weights {name!r}, did you mean 'vitbook:{name}'?")
     if entry := PUBLISHED.get(name):
         return *read_file(entry.fetch(mirrors, progress)), entry
     path = Path(known.get(name, name)).expanduser()
