@@ -37,12 +37,29 @@ def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
     return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
 
+_NOT_HERE = "You add x. The residual connection belongs to the block."
+
+
+def _attended(x: Tensor, m: MultiHeadSelfAttention, order: str, dim: int) -> Tensor:
+    """Attention of queries, keys and values whose axes lie in this order; the softmax runs over axis `dim`."""
+    q, k, v = rearrange(m.qkv(x), f"b t (three h d) -> three b {order} d", three=3, h=m.num_heads)
+    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=dim)
+    return m.proj(rearrange(weights @ v, f"b {order} d -> b t (h d)"))
+
+
 _MULTIHEAD = _module(
     lambda theirs, m: theirs(m.proj.in_features, m.num_heads),
     tokens_and_module(MultiHeadSelfAttention, (2, 5, 12, 3), (3, 4, 8, 2)),
     "project, cut the width into (h, D_h), exchange tokens and heads, attend, exchange back, join, multiply by W_O.",
     sizes=lambda x, m: {"√D": x.shape[-1] ** 0.5, "√D_h": (x.shape[-1] / m.num_heads) ** 0.5},
-) | _in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread")
+) | {
+    **_in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread"),
+    _NOT_HERE: lambda x, m: m(x) + x,
+    "Your softmax runs over the heads. It runs over the keys, the last axis.": partial(_attended, order="h t", dim=1),
+    "Within each token, your heads attend to one another. Exchange tokens and heads first.": (
+        partial(_attended, order="t h", dim=-1)
+    ),
+}
 
 _MLP = _module(
     lambda theirs, m: theirs(m.fc1.in_features, m.fc1.out_features),
@@ -58,7 +75,7 @@ _MLP = _module(
     "Your GELU is the tanh approximation. The trained weights need the exact one, torch's default.": (
         lambda x, m: m.fc2(F.gelu(m.fc1(x), approximate="tanh"))
     ),
-    "You add x. The residual connection belongs to the block.": lambda x, m: m(x) + x,
+    _NOT_HERE: lambda x, m: m(x) + x,
 }
 
 
@@ -164,6 +181,15 @@ _BLOCK = _module(
     "Nothing is added to the output of the MLP: the second residual is missing.": (
         lambda z, block: block.mlp(block.norm2(block.attn(block.norm1(z)) + z))
     ),
+    "Nothing is added to the output of the attention, nor to that of the MLP: both residuals are missing.": (
+        lambda z, block: block.mlp(block.norm2(block.attn(block.norm1(z))))
+    ),
+    "The first LayerNorm is missing: the attention takes norm1(z).": (
+        lambda z, block: (z := block.attn(z) + z) + block.mlp(block.norm2(z))
+    ),
+    "The second LayerNorm is missing: the MLP takes norm2(z).": (
+        lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp(z)
+    ),
     "You use norm1 twice. The MLP has its own norm, norm2.": (
         lambda z, block: (z := block.attn(block.norm1(z)) + z) + block.mlp(block.norm1(z))
     ),
@@ -188,6 +214,7 @@ _ENCODER = _module(
     level="easy",
 ) | {
     "Only your last block counts. Each block takes the output of the one before.": lambda x, m: m.blocks[-1](x),
+    "Only your first block counts: return after the loop, not in it.": lambda x, m: m.blocks[0](x),
     "Your last block is not used.": lambda x, m: _through(m.blocks[:-1], x),
     "Your first block is not used.": lambda x, m: _through(m.blocks[1:], x),
     "Your blocks run from the last to the first.": lambda x, m: _through(m.blocks[::-1], x),
@@ -229,6 +256,9 @@ _VIT = _module(
     **combined(_forward, wrong.NoFinalNorm, _MEAN_OF_ALL, wrong.SoftmaxBeforeCrossEntropy),
     "Your head sees the mean of all normalized tokens; this model's head reads the class token, z[:, 0].": (
         lambda images, model: model.head(model.norm(model.encoder(model.embedding(images))).mean(dim=1))
+    ),
+    "Your head sees the mean of the patches; this model's head reads the class token, z[:, 0].": (
+        lambda images, model: model.head(model.norm(model.encoder(model.embedding(images)))[:, 1:].mean(dim=1))
     ),
     "The head is missing: these are D features, not the logits of K classes.": lambda x, model: model.features(x),
 }
