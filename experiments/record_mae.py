@@ -1,6 +1,6 @@
 """Pretrain a masked autoencoder without labels, keep its weights, and write down what can be read off its features.
 
-    python experiments/record_mae.py --seeds 0 1 2 --data-dir FOLDER
+    python experiments/record_mae.py --data-dir FOLDER
 
 As it is, it trains on CIFAR-10's pixels as they are, so that it can complete images; `--normalized` takes each patch's
 mean and size away, for better features. The record goes to vitbook/assets/runs/mae.json, the weights in float16, about
@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--num-heads", type=int, default=4)
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[0], help="one run each; the first one's weights are kept"
+        "--seeds", type=int, nargs="+", default=[0, 1], help="one run each; the first one's weights are kept"
     )
     given = parser.parse_args(arguments)
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
