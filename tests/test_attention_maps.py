@@ -198,6 +198,8 @@ def test_each_option_of_rollout_has_an_effect_and_leaves_rows_that_sum_to_one():
     for i, one in enumerate(variants):
         assert_close(one.sum(dim=-1), torch.ones(B, TOKENS, dtype=torch.float64))
         assert not any(torch.allclose(one, other) for other in variants[:i])
+    with pytest.raises(ValueError, match="discard must lie in 0 … 1, got 2.0"):
+        rollout(weights, discard=2.0)
 
 
 def test_patch_map_arranges_a_row_as_in_the_image():

@@ -27,6 +27,7 @@ from vitbook.finetuning import TUNINGS, prepare
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.pretrained.loading import NOT_STATED
 from vitbook.pretrained.preprocessing import STYLES
+from vitbook.pretrained.published import FAMILIES
 from vitbook.runtime import device
 from vitbook.training import Evaluation, evaluate
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
@@ -311,7 +312,7 @@ def open_weights(source: Path | str) -> Pretrained:
 
     source: a checkpoint, which is the folder of a run, whose best weights are taken, or a JSON in it in which weights
     are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`. Raises FileNotFoundError
-    where there is no checkpoint, and what `load_pretrained` raises.
+    where there is no checkpoint, and what `load_pretrained` raises. Warns of what weights do not tell.
     """
     if isinstance(source, Path):
         source = _best_in(source)
@@ -340,7 +341,10 @@ def _open_cnn(source: Path | str) -> Pretrained | None:
 
 
 def _best_in(checkpoint: Path) -> Path:
-    """The JSON of a run's best weights, or of the checkpoint that was named. Raises FileNotFoundError without."""
+    """The JSON of a run's best weights, or of the checkpoint that was named.
+
+    Raises FileNotFoundError where there is none, ValueError for one that is there to resume from.
+    """
     path = checkpoint / "best.json" if checkpoint.is_dir() else checkpoint
     if path.name == "last.json":
         raise ValueError(f"{path} is what a run is resumed from; its weights to use are in best.json")
@@ -348,7 +352,7 @@ def _best_in(checkpoint: Path) -> Path:
         hint = "`vitbook train` makes one"
         if seeds := sorted(str(seed) for seed in checkpoint.glob("seed_*")):
             hint = f"it holds a run for each seed: name {' or '.join(seeds)}"
-        if str(checkpoint).startswith(("vitbook:", "timm:")):
+        if str(checkpoint).startswith(tuple(f"{family}:" for family in ("vitbook", *FAMILIES))):
             hint = f"published weights are named so: --weights {checkpoint}"
         raise FileNotFoundError(f"there is no trained model at {checkpoint}; {hint}")
     return path

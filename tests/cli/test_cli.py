@@ -136,7 +136,7 @@ def test_explain_draws_a_figure_and_a_page_of_what_it_is_asked(trained, tmp_path
 
 @pytest.mark.door  # a check of shapes would make symbolic sizes fixed ones
 def test_export_writes_a_file_that_gives_the_models_logits(trained, tmp_path, capsys):
-    assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
+    assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "new" / "model.pt2")]) == 0
     said = capsys.readouterr().out
     assert "model.pt2: " in said and float(re.findall(r"off by (\S+) at most", said)[0]) < 1e-4
 
@@ -468,6 +468,8 @@ def test_a_convolutional_network_is_trained_tested_and_used_by_the_same_commands
     assert runs.evaluate_run(cnn).accuracy > 0.3
     assert main(["explain", str(picture(tmp_path)), "--checkpoint", str(cnn), "--out", str(tmp_path / "a.png")]) == 1
     assert "has no attention" in capsys.readouterr().err
+    assert main(["train", "--init", str(cnn)]) == 2
+    assert "expected a Vision Transformer, got a convolutional network" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["cnn", "trained"])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from foreign import DEPTH, HIDDEN, SIDE, C, D, H, K, P, images
+from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
 
@@ -53,6 +54,22 @@ def test_what_lies_beside_the_weights_is_left_out():
     state = foreign.google(big_vision=True)
     weights = load_pretrained(state | {"opt/mu/cls": np.ones(3), "chrono/steps": np.array(3)})
     same_logits(weights.model.double(), foreign.google_logits(state, images()), images())
+
+
+def test_only_deits_own_nest_brings_deits_preprocessing():
+    state = foreign.timm()
+    as_they_are = load_pretrained(state, num_heads=H).preprocessing
+    for nest in ("state_dict", "model_state_dict"):
+        assert load_pretrained({nest: state, "epoch": 3}, num_heads=H).preprocessing == as_they_are
+    assert (
+        load_pretrained({"model": state}, num_heads=H).preprocessing.mean == (0.485, 0.456, 0.406) != as_they_are.mean
+    )
+
+
+def test_a_folder_that_transformers_has_saved_is_read(tmp_path):
+    state = {name: tensor.float().contiguous() for name, tensor in foreign.timm().items()}
+    save_file(state, tmp_path / "model.safetensors")
+    assert torch.equal(load_pretrained(tmp_path, num_heads=H).model.embedding.cls_token, state["cls_token"])
 
 
 SMALL = dict(image_size=SIDE, patch_size=P, hidden_size=D, num_hidden_layers=DEPTH)

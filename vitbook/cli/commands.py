@@ -135,14 +135,14 @@ class Predict:
         from vitbook import runs
         from vitbook.cli import reason
 
-        classify, unread = runs.classifier(_source(self.checkpoint, self.weights), self.top), 0
+        classify, status = runs.classifier(_source(self.checkpoint, self.weights), self.top), 0
         for path in self.images:
             try:
                 print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path)))
             except (ValueError, OSError) as error:
                 print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)
-                unread += 1
-        return int(unread > 0)
+                status = 1
+        return status
 
 
 @dataclass(frozen=True)

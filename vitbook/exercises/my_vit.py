@@ -37,7 +37,7 @@ def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:
     return Exercise(lambda x, module: module(x), hint, inputs, gradients=True, adapt=as_modules(build, inputs), **more)
 
 
-_NOT_HERE = "You add x. The residual connection belongs to the block."
+_ADDS_X = "You add x. The residual connection belongs to the block."
 
 
 def _attended(x: Tensor, m: MultiHeadSelfAttention, order: str, dim: int) -> Tensor:
@@ -54,7 +54,7 @@ _MULTIHEAD = _module(
     sizes=lambda x, m: {"√D": x.shape[-1] ** 0.5, "√D_h": (x.shape[-1] / m.num_heads) ** 0.5},
 ) | {
     **_in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread"),
-    _NOT_HERE: lambda x, m: m(x) + x,
+    _ADDS_X: lambda x, m: m(x) + x,
     "Your softmax runs over the heads. It runs over the keys, the last axis.": partial(_attended, order="h t", dim=1),
     "Within each token, your heads attend to one another. Exchange tokens and heads first.": (
         partial(_attended, order="t h", dim=-1)
@@ -75,7 +75,7 @@ _MLP = _module(
     "Your GELU is the tanh approximation. The trained weights need the exact one, torch's default.": (
         lambda x, m: m.fc2(F.gelu(m.fc1(x), approximate="tanh"))
     ),
-    _NOT_HERE: lambda x, m: m(x) + x,
+    _ADDS_X: lambda x, m: m(x) + x,
 }
 
 

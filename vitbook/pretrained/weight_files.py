@@ -29,8 +29,8 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
     ValueError for one that is damaged, of another kind, or holds more than tensors.
     """
     if path.is_dir():
-        kept = path / "model.safetensors"  # as `save_pretrained` of transformers writes it
-        path = kept if kept.exists() else path / "best.json"
+        theirs = path / "model.safetensors"  # as `save_pretrained` of transformers writes it
+        path = theirs if theirs.exists() else path / "best.json"
     refuse_pipes(path)
     path.open("rb").close()  # one kind of OSError for what cannot be opened, whatever would have read it
     try:
