@@ -4,8 +4,7 @@ A multiply-add counts as two operations (FLOPs). Softmax, GELU, LayerNorm and su
 few beside the matrix products, though not always quick.
 """
 
-import torch
-
+from vitbook._support.outlines import shapes_alone
 from vitbook._support.validation import check_plain
 from vitbook.patches import grid_size
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -64,7 +63,7 @@ def training_bytes(config: ViTConfig, batch: int) -> int:
 
     The four are the weight itself, its gradient, and the two means of Adam (Kingma and Ba 2015).
     """
-    with torch.device("meta"):  # shapes without numbers
+    with shapes_alone():
         weights = sum(parameter.numel() for parameter in VisionTransformer(config).parameters())
     return 4 * 4 * weights + batch * activation_bytes(config)
 

@@ -216,12 +216,12 @@ class Summary:
     depth: int = 3  # how far parts are taken apart
 
     def __call__(self) -> None:
-        import torch
         import torchinfo
 
+        from vitbook._support.outlines import shapes_alone
         from vitbook.vit import create_vit
 
-        with torch.device("meta"):  # shapes without numbers: the largest model takes no memory
+        with shapes_alone():  # the largest model takes no memory
             model = create_vit(self.model)
         size = (1, model.config.channels, *model.config.image_size)
         print(torchinfo.summary(model, input_size=size, device="meta", depth=self.depth, verbose=0))

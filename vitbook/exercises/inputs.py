@@ -29,9 +29,8 @@ def random_mask(generator: torch.Generator, queries: int, keys: int) -> Tensor:
 
 def random_module(generator: torch.Generator, build: Callable[[], nn.Module]) -> nn.Module:
     """The module that `build` makes, in float64 and evaluation mode, every parameter drawn from `generator`."""
-    with torch.device("meta"):  # so that the global generator stays as it is
-        module = build()
-    module = module.to_empty(device="cpu").double().eval()
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):  # so that the global generator stays as it is
+        module = build().double().eval()
     for parameter in module.parameters():
         parameter.data = 0.5 * normal(generator, *parameter.shape)
     return module

@@ -40,6 +40,7 @@ from torch import nn
 from vitbook._support.files import ASSETS, write_whole
 from vitbook._support.images import center_crop, decode_image
 from vitbook._support.names import listed
+from vitbook._support.outlines import shapes_alone
 from vitbook._support.site import chapters_address
 from vitbook.attention_maps import position_similarity, recorded_attention
 from vitbook.data import Split, album_credits, digits
@@ -494,7 +495,7 @@ def check_model(model: nn.Module) -> None:
     if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
         limit = f"at most {MOST_NUMBERS:,} parameters, as a page's script can hold no more"
         raise ValueError(f"model must have {limit}, got {count:,}")
-    with torch.device("meta"):
+    with shapes_alone():
         expected = type(model)(model.config).state_dict().items()
     got = {name: tensor.shape for name, tensor in merged(model.state_dict()).items()}
     if differing := sorted(name for name, _ in {(name, part.shape) for name, part in expected} ^ set(got.items())):

@@ -12,6 +12,7 @@ from torch import Tensor
 from vitbook._support.files import ASSETS
 from vitbook._support.json_config import from_json
 from vitbook._support.names import listed, unknown
+from vitbook._support.outlines import shapes_alone
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
@@ -274,7 +275,7 @@ def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
             raise ValueError("a distillation token goes with none of the later parts")
         if config.depth > len(tensors):
             raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
-        with torch.device("meta"):
+        with shapes_alone():
             outline = kind(config)
         needed = sum(tensor.numel() for tensor in (*outline.parameters(), *outline.buffers()))
         if needed > 2 * (held := sum(tensor.numel() for tensor in tensors.values())) + _SPARE:
