@@ -424,6 +424,7 @@ def test_what_is_not_finite_stops_training_and_spoils_no_checkpoint(tmp_path, wh
         (dict(batch_size=51), "batch_size must be at most 50, the training images, got 51"),
         (dict(accumulate=3), "batch_size must be divisible by 1 processes × accumulate 3, got 16"),
         (dict(patience=2), "patience 2 needs validation images"),
+        (dict(crop=100), "crop must be less than .*, the images' side in pixels, got 100"),
     ],
 )
 def test_what_does_not_fit_the_data_is_named(changes, message):

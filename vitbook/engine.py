@@ -205,6 +205,8 @@ def check_fit(model: nn.Module, data: Dataset, config: TrainConfig) -> None:
     if config.batch_size % (processes * config.accumulate):
         parts = f"{processes} processes × accumulate {config.accumulate}"
         raise ValueError(f"batch_size must be divisible by {parts}, got {config.batch_size}")
+    if config.crop >= (side := min(data.train.images.shape[2:])):
+        raise ValueError(f"crop must be less than {side}, the images' side in pixels, got {config.crop}")
     if config.patience and data.validation is None:
         raise ValueError(f"patience {config.patience} needs validation images, got none")
     if config.layer_decay != 1 and config.optimizer != "adamw":
