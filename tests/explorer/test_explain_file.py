@@ -53,6 +53,16 @@ def test_a_patch_of_a_distilled_model_asks_for_itself(picture):
     torch.testing.assert_close(found.heads[0], recorded[0][0, 0, 2 + columns, 2:].view(rows, columns))
 
 
+def test_attention_and_logits_that_are_not_finite_are_refused(picture):
+    own = weights()
+    for layer in (own.model.encoder.blocks[0].attn.qkv, own.model.head):
+        whole = layer.weight.data.clone()
+        layer.weight.data.fill_(torch.nan)
+        with pytest.raises(ValueError, match="are not finite"):
+            explain_image(own, picture)
+        layer.weight.data = whole
+
+
 def test_figure_and_page_are_written(picture, tmp_path):
     own = weights()
     found = explain_image(own, picture, size=(12, 16))

@@ -1,4 +1,4 @@
-"""`explore` makes "Ask it" of any model and images, and `observe_attention` finds what a model attends to."""
+"""`explore` makes "Ask it" of any model and images."""
 
 import re
 
@@ -9,10 +9,10 @@ from PIL import Image
 from test_live_ask import CELLS, Figure, asked, close, without_heads
 from torch.testing import assert_close
 
-from vitbook.attention_maps import gradient_weighted_attention, logit_lens, recorded_attention, residual_stream, rollout
+from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
 from vitbook.cnn import SmallCNN
 from vitbook.data import photograph
-from vitbook.explorer import explore, observe_attention
+from vitbook.explorer import explore
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -39,38 +39,6 @@ def small_vit(**changes) -> VisionTransformer:
 def photos() -> torch.Tensor:
     """Two cuts from photographs, larger than the model's images."""
     return torch.stack([photograph(name)[:, 40:70, 80:130] for name in ("portrait", "flower")])
-
-
-# What a model attends to
-
-
-def test_attention_rollout_and_relevance_are_observed_and_the_model_is_left_as_it_was():
-    model, inputs = small_vit(dropout=0.5), torch.cat([PREPARE(image) for image in photos()])
-    with recorded_attention(model) as recorded:
-        logits = model(inputs)
-    relevance = gradient_weighted_attention(recorded, logits.amax(dim=1)) - torch.eye(16)
-    model.train().requires_grad_(False)
-    observed = observe_attention(model, inputs)
-    assert_close(observed.weights, torch.stack(recorded).detach())
-    assert_close(observed.rollout, rollout(torch.stack(recorded).detach()))
-    assert_close(observed.relevance, relevance / relevance.sum(dim=-1, keepdim=True))
-    assert_close(observed.logits, logits.detach())
-    assert all(module.training for module in model.modules())
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_without_classes_nothing_counts_for_one():
-    observed = observe_attention(small_vit(num_classes=0), PREPARE(photos()[0]))
-    assert observed.relevance is None and observed.logits is None
-    assert observed.weights.shape == (2, 1, 3, 16, 16)
-
-
-def test_attention_that_is_not_finite_is_refused():
-    with pytest.raises(ValueError, match="attention weights are not finite"):
-        observe_attention(small_vit(), PREPARE(photos()[0]) * torch.nan)
-
-
-# The page
 
 
 def still(figure) -> str:

@@ -6,18 +6,15 @@ question about one image file, behind `vitbook explain`.
 
 import copy
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from PIL import Image
 from torch import Tensor
 
 from vitbook._support.validation import check_kind
-from vitbook.attention_maps import gradient_weighted_attention, recorded_attention, rollout
 from vitbook.explorer import live
 from vitbook.pretrained import Preprocessing, Pretrained
-from vitbook.training import keeping_modes
 from vitbook.vit import VisionTransformer
 
 
@@ -78,38 +75,3 @@ def resized_model(model: VisionTransformer, image_size: tuple[int, int]) -> tupl
     resized.resize(image_size)
     old, new = ("×".join(map(str, m.embedding.grid)) for m in (model, resized))
     return resized, f"Positions were resized from {old} to {new} patches."
-
-
-class Observed(NamedTuple):
-    """What attends to what, on the CPU. For a model without classes, relevance and logits are None."""
-
-    weights: Float[Tensor, "L B h T T"]
-    rollout: Float[Tensor, "B T T"]
-    relevance: Float[Tensor, "B T T"] | None  # `gradient_weighted_attention` for the likeliest class, as shares
-    logits: Float[Tensor, "B K"] | None
-
-
-@torch.inference_mode(False)
-@torch.enable_grad()
-def observe_attention(model: VisionTransformer, inputs: Float[Tensor, "B C H W"]) -> Observed:
-    """What attends to what in evaluation. Relevance is without what each token starts with, its own."""
-    inputs = inputs.detach().to(next(model.parameters()).device).clone()  # a tensor made for inference has no graph
-    inputs.requires_grad_()  # so that there is a graph also where the model's parameters are frozen
-    with keeping_modes(model), recorded_attention(model) as recorded:
-        logits = model.eval().forward(inputs)  # not as compiled: the weights would have no graph
-    weights = _finite("attention weights", torch.stack(recorded))
-    if not model.config.num_classes:
-        return Observed(weights, rollout(weights), None, None)
-    likeliest, logits = logits.amax(dim=-1), _finite("logits", logits)
-    relevance = _finite("gradient-weighted attention", gradient_weighted_attention(recorded, likeliest))
-    relevance = relevance - torch.eye(relevance.shape[-1])
-    relevance = relevance / relevance.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny)
-    return Observed(weights, rollout(weights), relevance, logits)
-
-
-def _finite(name: str, values: Tensor) -> Tensor:
-    """Values in float32 on the CPU. Raises ValueError where some are not finite, which no page could show."""
-    values = values.detach().float().cpu()
-    if not values.isfinite().all():
-        raise ValueError(f"some of this model's {name} are not finite")
-    return values

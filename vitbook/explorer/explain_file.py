@@ -4,14 +4,16 @@ import io
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from vitbook._support.files import write_whole
 from vitbook._support.images import read_image, to_tensor
-from vitbook.attention_maps import patch_map
-from vitbook.explorer import explore, number_in, observe_attention, resized_model
+from vitbook.attention_maps import patch_map, recorded_attention, rollout
+from vitbook.explorer import explore, number_in, resized_model
 from vitbook.pretrained import Preprocessing, Pretrained
+from vitbook.training import keeping_modes
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def explain_image(
         the model's own if empty.
 
     Raises ValueError for a layer, head or patch that there is not, for None as the query of a model without class
-    token, for a size that patches do not divide, and for a file that is no image.
+    token, for a size that patches do not divide, for a file that is no image, and where a model's attention or logits
+    are not finite.
     """
     preprocessing = _at_size(weights, size)
     model, resized = resized_model(weights.model, preprocessing.image_size)
@@ -55,12 +58,18 @@ def explain_image(
         patch = number_in("row", query[0], grid[0]) * grid[1] + number_in("column", query[1], grid[1])
         token = prefix + patch
     pixels = preprocessing.view(read_image(file))
-    attention, rolled, _, logits = observe_attention(model, preprocessing.normalize(pixels))
+    inputs = preprocessing.normalize(pixels).to(next(model.parameters()).device)
+    with torch.no_grad(), keeping_modes(model), recorded_attention(model) as recorded:
+        logits = model.eval()(inputs).float().cpu()
+    attention = torch.stack(recorded).float().cpu()
+    if not (attention.isfinite().all() and logits.isfinite().all()):
+        raise ValueError("some of this model's attention weights or logits are not finite")
+    rolled = rollout(attention)
     layer = number_in("layer", layer, len(attention))
     heads = range(attention.shape[2]) if head is None else [number_in("head", head, attention.shape[2])]
     maps = {head: patch_map(attention[layer, 0, head], grid, token, prefix) for head in heads}
     guess = None
-    if logits is not None:
+    if model.config.num_classes:
         share, best = logits[0].softmax(dim=0).max(dim=0)
         guess = weights.class_names[best] if weights.class_names else f"class {best}", share.item()
     return Explanation(pixels[0], patch, patch_map(rolled[0], grid, token, prefix), layer, maps, guess, resized)
