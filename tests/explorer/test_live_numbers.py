@@ -154,25 +154,13 @@ def test_logits_and_every_attention_weight_of_the_album_are_those_of_torch(scrip
         assert_same(scripts.ask(), torch_says(trained, trained.preprocessing.normalize(image[None])))
 
 
+KINDS = [{}, dict(pool="mean", class_token=False), dict(pool="mean"), dict(channels=1), dict(dim=18, mlp_dim=10)]
+KINDS += [dict(positions="sincos_2d"), dict(positions="none"), dict(qkv_bias=False), dict(num_classes=0)]
+KINDS += [dict(num_classes=0, pool="mean"), dict(stem=(8,), patch_size=4), dict(stem=(8, 8, 12))]
+
+
 @pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        dict(pool="mean", class_token=False),
-        dict(pool="mean"),
-        dict(channels=1),
-        dict(positions="sincos_2d"),
-        dict(positions="none"),
-        dict(qkv_bias=False),
-        dict(num_classes=0),
-        dict(num_classes=0, pool="mean"),
-        dict(stem=(8,), patch_size=4),
-        dict(stem=(8, 8, 12)),
-        dict(dim=18, mlp_dim=10),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("changes", KINDS, ids=str)
 def test_every_kind_of_model_is_computed(scripts, changes, simd):
     trained = small_vit(**changes)
     assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)))
@@ -197,25 +185,10 @@ DINOV3 = ROTARY | dict(registers=4, layer_scale=0.5, norm_eps=1e-5, num_classes=
 CLIP = dict(embedding_norm=True, activation="quick_gelu", norm_eps=1e-5, num_classes=0)
 SIGLIP = dict(attention_pool=True, activation="gelu_tanh", class_token=False, pool="mean")
 TODAY = ROTARY | dict(norm="rms", qk_norm=True, swiglu=True, qkv_bias=False, registers=2)
-LATER = [
-    {},
-    dict(norm="rms"),
-    dict(norm_eps=0.1, embedding_norm=True),
-    ROTARY,
-    dict(rotary_base=30.0),
-    dict(qk_norm=True),
-    dict(layer_scale=0.5),
-    dict(swiglu=True),
-    *(dict(activation=name) for name in ACTIVATIONS),
-    dict(registers=2),
-    dict(registers=2, class_token=False, pool="mean"),
-    dict(attention_pool=True, swiglu=True, norm_eps=0.1),
-    DINOV2,
-    DINOV3,
-    CLIP,
-    SIGLIP,
-    TODAY,
-]
+LATER = [{}, dict(norm="rms"), dict(norm_eps=0.1, embedding_norm=True), dict(rotary_base=30.0), dict(qk_norm=True)]
+LATER += [dict(layer_scale=0.5), dict(swiglu=True), *(dict(activation=name) for name in ACTIVATIONS)]
+LATER += [dict(registers=2), dict(registers=2, class_token=False, pool="mean")]
+LATER += [dict(attention_pool=True, swiglu=True, norm_eps=0.1), ROTARY, DINOV2, DINOV3, CLIP, SIGLIP, TODAY]
 
 
 @pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])

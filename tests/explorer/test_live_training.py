@@ -46,14 +46,8 @@ def follow(browser, tmp_path, model, rates, plain=False):
     page.write_text(f"<!DOCTYPE html><meta charset=utf-8><script>{posted}{worker_source('train')}</script>")
     browser.open(page)
     images, labels = batches(max(1, len(rates)))
-    question = dict(
-        kind="follow",
-        tensors=base64.b64encode(save(model.state_dict())).decode(),
-        smoothing=SMOOTHING,
-        decay=DECAY,
-        rates=rates,
-        labels=labels.tolist(),
-    )
+    question = dict(kind="follow", smoothing=SMOOTHING, decay=DECAY, rates=rates, labels=labels.tolist())
+    question |= dict(tensors=base64.b64encode(save(model.state_dict())).decode())
     got = browser.page.evaluate(
         """async ([data, question, images]) => {
             await onmessage({ data });

@@ -12,18 +12,11 @@ pytest_plugins = ["shared_fixtures"]
 pytestmark = pytest.mark.usefixtures("double")
 SIDE, P, D, DEPTH = 28, 7, 36, 2
 SIZES = dict(image_size=SIDE, patch_size=P, hidden_size=D, num_hidden_layers=DEPTH, num_attention_heads=3, mlp_ratio=2)
-HUB = {  # Hugging Face's names in its own files, and those of DINOv2's code
-    "embeddings.patch_embeddings.projection": "patch_embed.proj",
-    "embeddings.position_embeddings": "pos_embed",
-    "embeddings.": "",
-    "layernorm.": "norm.",
-    "encoder.layer.": "blocks.",
-    "attention.output.dense": "attn.proj",
-    "layer_scale1.lambda1": "ls1.gamma",
-    "layer_scale2.lambda1": "ls2.gamma",
-    "weights_in": "w12",
-    "weights_out": "w3",
-}
+# Hugging Face's names in its own files, and those of DINOv2's code
+HUB = {"embeddings.patch_embeddings.projection": "patch_embed.proj", "embeddings.position_embeddings": "pos_embed"}
+HUB |= {"embeddings.": "", "layernorm.": "norm.", "encoder.layer.": "blocks.", "attention.output.dense": "attn.proj"}
+HUB |= {"layer_scale1.lambda1": "ls1.gamma", "layer_scale2.lambda1": "ls2.gamma"}
+HUB |= {"weights_in": "w12", "weights_out": "w3"}
 FILE = {".attention.q_proj": ".attention.attention.query", ".attention.k_proj": ".attention.attention.key"}
 FILE |= {".attention.v_proj": ".attention.attention.value", ".attention.o_proj": ".attention.output.dense"}
 
