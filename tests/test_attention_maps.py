@@ -31,10 +31,8 @@ TOKENS = 1 + GRID[0] * GRID[1]
 
 
 def small_vit(**changes) -> VisionTransformer:
-    settings = dict(
-        image_size=(8, 12), patch_size=4, channels=3, num_classes=5, dim=24, depth=3, num_heads=4, mlp_dim=48
-    )
-    model = VisionTransformer(ViTConfig(**settings | changes))
+    sizes = dict(image_size=(8, 12), patch_size=4, channels=3, num_classes=5, dim=24, depth=3, num_heads=4, mlp_dim=48)
+    model = VisionTransformer(ViTConfig(**sizes | changes))
     torch.nn.init.normal_(model.head.weight)
     return model
 

@@ -111,10 +111,8 @@ def test_parts_in_folders_of_their_own_are_compared(tmp_path, capsys):
     found = look(tmp_path / "all")
     assert len(found.leaks) == len(found.pairs) == 22
     assert main(["look", str(tmp_path / "all")]) == 0
-    said = capsys.readouterr().out
-    assert (
-        "leaks between train and val: 22 (delete one of each pair)\n  val/animal/" in said and "  and 17 more" in said
-    )
+    out = capsys.readouterr().out
+    assert "leaks between train and val: 22 (delete one of each pair)\n  val/animal/" in out and "  and 17 more" in out
 
 
 def test_many_copies_of_one_photograph_are_each_named_once(tmp_path):

@@ -168,10 +168,8 @@ def fit(
         if progress and training.rank == 0:
             bar, often = ProgressBar(), Events.ITERATION_COMPLETED(every=10)  # it draws each time
             headline = ("train_loss", "validation_loss", "validation_accuracy")
-            latest = engine.state.metrics
-            bar.attach(
-                engine, event_name=often, output_transform=lambda _: {k: latest[k] for k in headline if k in latest}
-            )
+            last = engine.state.metrics
+            bar.attach(engine, event_name=often, output_transform=lambda _: {k: last[k] for k in headline if k in last})
             stack.callback(lambda: bar.pbar and bar.pbar.close())  # where it is interrupted
         if training.writes:
             board = stack.enter_context(_events_in(training.folder / "tensorboard", training.step + 1))

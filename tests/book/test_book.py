@@ -80,12 +80,10 @@ def test_the_install_cell_installs_only_where_the_package_is_missing(monkeypatch
 def test_the_address_stands_in_one_place() -> None:
     """And in what is read where nothing can derive it; chapters get it with their stamp."""
     address = notebook_tool.repository_url().removeprefix("https://github.com/")
-    found = subprocess.run(
-        ["git", "grep", "-lF", address, "--", ":!chapters"], cwd=ROOT, capture_output=True, text=True
-    )
-    if found.returncode > 1:
+    hits = subprocess.run(["git", "grep", "-lF", address, "--", ":!chapters"], cwd=ROOT, capture_output=True, text=True)
+    if hits.returncode > 1:
         pytest.skip("no git here to search the project's files")
-    assert {*found.stdout.split()} <= {"pyproject.toml", "README.md", "running.md", "CITATION.cff"}
+    assert {*hits.stdout.split()} <= {"pyproject.toml", "README.md", "running.md", "CITATION.cff"}
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -62,9 +62,7 @@ def test_tab_reaches_every_control_and_one_sees_where_it_is(site: Site, path: st
             if wrong is None:
                 break
             said.append(wrong)
-        missed = visit.page.evaluate(
-            "controls.filter((one) => !reached.has(one)).map((one) => one.outerHTML.slice(0, 160))"
-        )
+        missed = visit.page.evaluate("controls.filter((x) => !reached.has(x)).map((x) => x.outerHTML.slice(0, 160))")
     assert count > 10
     assert [wrong for wrong in said if wrong] == []
     assert missed == []

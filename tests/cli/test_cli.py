@@ -381,14 +381,12 @@ def test_torchruns_processes_work_together(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    shared = dict(
-        WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1"
-    )
+    both = dict(WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
     command = ["train", *SMALL, "--accumulate", "2", "--ema", "0.9", "--folder"]
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "vitbook", *command, str(tmp_path / rank)],
-            env=os.environ | shared | dict(RANK=rank, LOCAL_RANK=rank),
+            env=os.environ | both | dict(RANK=rank, LOCAL_RANK=rank),
         )
         for rank in "01"
     ]

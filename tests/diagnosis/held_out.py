@@ -380,9 +380,7 @@ class LatentQueries(nn.Module):
         self.cross = nn.MultiheadAttention(WIDE, HEADS, batch_first=True)
         self.norm_q, self.norm_kv = nn.LayerNorm(WIDE), nn.LayerNorm(WIDE)
         layer = nn.TransformerEncoderLayer(WIDE, HEADS, 64, 0.0, F.gelu, batch_first=True, norm_first=True)
-        self.process = nn.ModuleList(
-            [layer, nn.TransformerEncoderLayer(WIDE, HEADS, 64, 0.0, F.gelu, 1e-6, True, True)]
-        )
+        self.steps = nn.ModuleList([layer, nn.TransformerEncoderLayer(WIDE, HEADS, 64, 0.0, F.gelu, 1e-6, True, True)])
         self.head = nn.Sequential(nn.LayerNorm(WIDE), nn.Linear(WIDE, K))
 
     def forward(self, images):
@@ -390,7 +388,7 @@ class LatentQueries(nn.Module):
         x, z = self.patches(x) + self.places, self.latents.expand(len(images), -1, -1)
         keys = self.norm_kv(x)
         z = z + self.cross(self.norm_q(z), keys, keys, need_weights=False)[0]
-        for layer in self.process:
+        for layer in self.steps:
             z = layer(z)
         return self.head(z.mean(dim=1))
 

@@ -58,12 +58,10 @@ def test_what_lies_beside_the_weights_is_left_out():
 
 def test_only_deits_own_nest_brings_deits_preprocessing():
     state = foreign.timm()
-    as_they_are = load_pretrained(state, num_heads=H).preprocessing
+    plain = load_pretrained(state, num_heads=H).preprocessing
     for nest in ("state_dict", "model_state_dict"):
-        assert load_pretrained({nest: state, "epoch": 3}, num_heads=H).preprocessing == as_they_are
-    assert (
-        load_pretrained({"model": state}, num_heads=H).preprocessing.mean == (0.485, 0.456, 0.406) != as_they_are.mean
-    )
+        assert load_pretrained({nest: state, "epoch": 3}, num_heads=H).preprocessing == plain
+    assert load_pretrained({"model": state}, num_heads=H).preprocessing.mean == (0.485, 0.456, 0.406) != plain.mean
 
 
 def test_a_folder_that_transformers_has_saved_is_read(tmp_path):

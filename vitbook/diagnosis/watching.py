@@ -135,9 +135,7 @@ class Watch(TorchDispatchMode):
         if name in ("mul", "mul_", "div", "div_"):
             return self._scaled(past, args[1] if main is args[0] else args[0], "div" in name)
         if name in ("_softmax", "softmax", "_safe_softmax") and past.made_by == "product":
-            return replace(
-                past, made_by="softmax", axis=named["dim"] - main.ndim if named["dim"] >= 0 else named["dim"]
-            )
+            return replace(past, made_by="softmax", axis=named["dim"] % main.ndim - main.ndim)
         if name in PRODUCTS:
             return self._multiplied(*tensors[-2:], named.get("alpha", 1.0), result)
         if name == "convolution":
@@ -161,9 +159,7 @@ class Watch(TorchDispatchMode):
         elif name in ("var", "std", "var_mean", "std_mean") and named.get("keepdim") and past.made_by != "parameter":
             axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
             correction = named.get("correction", 1 if named.get("unbiased", True) else 0)
-            self.norms.append(
-                Norm(tuple(x.shape[axis] for axis in axes), None, 1 if correction is None else correction)
-            )
+            self.norms.append(Norm(tuple(x.shape[i] for i in axes), None, 1 if correction is None else correction))
 
     def _added(self, past: Past, terms: list[Tensor], result: Tensor) -> Past:
         """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""

@@ -46,7 +46,5 @@ def tokens_and_module(build: Callable[..., nn.Module], *cases: tuple[int, ...], 
 
 def images_and_vit(generator: torch.Generator) -> list[tuple[Tensor, nn.Module]]:
     """Images (B, 3, 8, 12), and a Vision Transformer for them with five classes, twice."""
-    small = ViTConfig(image_size=(8, 12), patch_size=4, num_classes=5, dim=12, depth=2, num_heads=3, mlp_dim=20)
-    return [
-        (normal(generator, b, 3, 8, 12), random_module(generator, lambda: VisionTransformer(small))) for b in (2, 3)
-    ]
+    tiny = ViTConfig(image_size=(8, 12), patch_size=4, num_classes=5, dim=12, depth=2, num_heads=3, mlp_dim=20)
+    return [(normal(generator, b, 3, 8, 12), random_module(generator, lambda: VisionTransformer(tiny))) for b in (2, 3)]

@@ -164,10 +164,8 @@ def shares() -> LiveFigure:
 def _train_still() -> str:
     """Some of the digits that are learned, in HTML."""
     data = digits()
-    few = data.test.images[:20, 0].reshape(2, 10, 8, 8)
-    picture = Image.fromarray(few.permute(0, 2, 1, 3).reshape(16, 80).numpy()).resize(
-        (640, 128), Image.Resampling.NEAREST
-    )
+    few = data.test.images[:20, 0].reshape(2, 10, 8, 8).permute(0, 2, 1, 3).reshape(16, 80)
+    picture = Image.fromarray(few.numpy()).resize((640, 128), Image.Resampling.NEAREST)
     says = (
         f"{len(data.train):,} digits to learn from and {len(data.test)} to be judged by: a Vision Transformer of "
         f"{sum(p.numel() for p in create_vit('vit_digits').parameters()):,} parameters can learn them in your browser."
@@ -515,9 +513,7 @@ def packed_model(trained: Pretrained) -> dict:
     if len(preprocessing["mean"]) != model.config.channels:
         has = f"{len(preprocessing['mean'])} channels"
         raise ValueError(f"the model's {model.config.channels} channels must be those of the preprocessing, got {has}")
-    tensors = {
-        name: _small(tensor) for name, tensor in merged(model.state_dict()).items() if tensor.is_floating_point()
-    }
+    tensors = {name: _small(x) for name, x in merged(model.state_dict()).items() if x.is_floating_point()}
     embedding, angles = model.embedding, getattr(model.encoder.blocks[0].attn, "angles", None)
     prefix = len(embedding.prefix_tokens)
     tensors["embedding.positions.pos_embed"] = _small(embedding.positions().expand(-1, -1, model.config.dim))

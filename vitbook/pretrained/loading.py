@@ -109,9 +109,7 @@ def load_pretrained(
             wide = config.dim // config.num_heads
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {NOT_STATED}")
         if weights.layout.name == "clip" and not activation:
-            notes.append(
-                f"activation: {config.activation}; OpenAI's have quick_gelu, most of LAION's gelu: {NOT_STATED}"
-            )
+            notes += [f"activation: {config.activation}; OpenAI's have quick_gelu, most of LAION's gelu: {NOT_STATED}"]
         if style == "siglip":
             notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {NOT_STATED}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
