@@ -62,7 +62,6 @@ def test_the_blocks_keep_what_the_formula_says(monkeypatch):
     monkeypatch.setattr("vitbook.multihead.quickest_attention", lambda q, k, v, mask, dropout_p: attention(q, k, v)[0])
     explicit = kept_bytes(SMALL, batch)
     weights = batch * SMALL.depth * costs.weight_bytes(SMALL)
-    assert costs.activation_bytes(SMALL, explicit=True) - costs.activation_bytes(SMALL) == weights // batch
     assert 0.9 * weights < explicit - fused < 1.1 * weights
 
 

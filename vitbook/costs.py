@@ -47,15 +47,14 @@ def weight_bytes(config: ViTConfig, bytes_per_number: int = 4) -> int:
     return bytes_per_number * config.num_heads * number_of_tokens(config) ** 2
 
 
-def activation_bytes(config: ViTConfig, bytes_per_number: int = 4, explicit: bool = False) -> int:
-    """What the blocks keep of one image for the backward pass: L·T(8D + 2D_MLP) numbers.
+def activation_bytes(config: ViTConfig) -> int:
+    """What the blocks keep of one image for the backward pass: L·T(8D + 2D_MLP) numbers in float32.
 
     Of each token a block keeps z, LN(z), Q, K, V, the blend, z' and LN(z'), each D wide, and what enters and leaves the
-    GELU. explicit: whether the attention weights are kept too, as the explicit softmax does. Dropout would add to it.
+    GELU. The explicit softmax keeps the attention weights, too, and dropout would add to it.
     """
     c = config
-    kept = number_of_tokens(c) * (8 * c.dim + 2 * c.mlp_dim) * bytes_per_number
-    return c.depth * (kept + explicit * weight_bytes(c, bytes_per_number))
+    return 4 * c.depth * number_of_tokens(c) * (8 * c.dim + 2 * c.mlp_dim)
 
 
 def training_bytes(config: ViTConfig, batch: int) -> int:

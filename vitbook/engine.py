@@ -521,9 +521,7 @@ def batches(split: Split, mean: Tensor, std: Tensor, batch_size: int) -> Iterato
 
 def fingerprint(split: Split | None) -> str | None:
     """The SHA-256 of some images and their labels; None where there are none."""
-    if split is None:
-        return None
-    return _digest(split.images, split.labels)
+    return None if split is None else _digest(split.images, split.labels)
 
 
 def _digest(*tensors: Tensor) -> str:

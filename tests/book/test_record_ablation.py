@@ -19,13 +19,6 @@ def test_the_recipe_has_every_ingredient(name):
     assert (replace(run.train, **train), replace(run.vit, **vit)) != (run.train, run.vit)
 
 
-def test_only_one_ingredient_and_without_it_are_the_recipe_together():
-    for name in record_ablation.INGREDIENTS:
-        both = [record_ablation.CHANGES[f"{what} {name}"] for what in ("without", "only")]
-        none = record_ablation.CHANGES["none of the ten"]
-        assert tuple(left | right for left, right in zip(*both, strict=True)) == none
-
-
 def test_the_nearest_image_is_the_one_that_scikit_learn_finds():
     data = digits()
     train, test = (split.images.flatten(1) / 255 for split in (data.train, data.test))

@@ -12,9 +12,7 @@ MOVED = {
     "vitbook.heads": "cell_centres",
     "vitbook.layouts": "GOOGLE Row TORCHVISION",
     "vitbook.plotting": "COLOURS",
-    "vitbook.preprocessing": "STYLES",
     "vitbook.published": "ASSETS PUBLISHED",
-    "vitbook.sources": "SOURCES",
     "vitbook.training": "TrainConfig fit",
     "vitbook.transformer": "sincos_positions",
 }

@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 _MODULES = {
     "vitbook.layouts": "vitbook.pretrained.layouts",
-    "vitbook.preprocessing": "vitbook.pretrained.preprocessing",
     "vitbook.published": "vitbook.pretrained.published",
-    "vitbook.sources": "vitbook.downloads.datasets",
 }
 
 

@@ -269,8 +269,7 @@ class Recipes:
                 size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
             taught = f", taught by {run.teacher}" if run.teacher else ""
             print(f"{name:<23} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
-            came_to = runs.recorded(name)
-            print(f"{'':<23} {came_to}")
+            print(f"{'':<23} {runs.recorded(name)}")
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook._support.names import listed
-from vitbook.diagnosis.case import (
-    Case,
-    NotAsked,
-    apart,
-    dropouts,
-    logits_of,
-    seeded,
-    skip_if,
-    stacks,
-    unregistered,
-)
+from vitbook.diagnosis.case import Case, NotAsked, apart, dropouts, logits_of, seeded, skip_if, stacks, unregistered
 
 
 @dataclass

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from vitbook._support.moved import moved
 from vitbook._support.names import listed
 from vitbook._support.validation import check_kind
 from vitbook.diagnosis import Finding, answer, wrapped
@@ -442,14 +441,11 @@ def evaluates_in_evaluation_mode(run: Recorder) -> None:
 
 def _losses(run: Recorder) -> list[float]:
     """The mean loss of each step that was seen, where it is finite."""
+    values = torch.stack([seen.value for seen in run.losses]).tolist() if run.losses else []
     steps: dict[int, list[float]] = {}
-    for seen, value in zip(run.losses, _values([seen.value for seen in run.losses]), strict=True):
+    for seen, value in zip(run.losses, values, strict=True):
         steps.setdefault(seen.step, []).append(value)
     return [loss for loss in map(_mean, steps.values()) if math.isfinite(loss)]
-
-
-def _values(tensors: list[Tensor]) -> list[float]:
-    return torch.stack(tensors).tolist() if tensors else []
 
 
 def _mean(values) -> float:
@@ -466,13 +462,3 @@ def _has_modes(model: nn.Module) -> bool:
     """Whether training mode makes a difference."""
     norms = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     return norms or next(dropouts(model), None) is not None
-
-
-__getattr__ = moved(
-    __name__,
-    DATA_QUESTIONS="vitbook.diagnosis.on_data.DATA_QUESTIONS",
-    copies_have_one_label="vitbook.diagnosis.on_data.copies_have_one_label",
-    data_labels_match="vitbook.diagnosis.on_data.data_labels_match",
-    examine_training="vitbook.diagnosis.on_data.examine_training",
-    one_batch_can_be_learned="vitbook.diagnosis.on_data.one_batch_can_be_learned",
-)

@@ -504,10 +504,4 @@ for siglip in (SIGLIP, SIGLIP_NAFLEX):
     LAYOUTS += [siglip, siglip.renamed("siglip", {"vision_model.": ""}, tower=None)]
 LAYOUTS += [SIGLIP_TIMM, SIGLIP_BIG_VISION]
 
-__getattr__ = moved(
-    __name__,
-    Translation="vitbook.pretrained.translating.Translation",
-    listed="vitbook._support.names.listed",
-    translate="vitbook.pretrained.translating.translate",
-    untranslate="vitbook.pretrained.translating.untranslate",
-)
+__getattr__ = moved(__name__, untranslate="vitbook.pretrained.translating.untranslate")
