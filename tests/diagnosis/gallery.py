@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange
 from properties import HEADS, HEIGHT, HIDDEN, WIDTH, C, D, K, N, P, small_config
-from styles import RIGHT_STYLES, WRONG_STYLES
+from styles import ADDS, CUT, DRAWN, HEADS_WHOLE, IDLE, MIX, ORDER, RIGHT_STYLES, SCALE, SHARES, SUMS, WRONG_STYLES
 from torch import nn
 
 from vitbook.patches import HybridEmbedding, conv_stem
@@ -342,70 +342,46 @@ def causal_by_hand(q, k, v):
 
 # Each with a part of the suspect that each failed question names: the true cause.
 WRONG = {
-    "batch_first forgotten": (lambda: TorchViT("mean", batch_first=False), {"images_do_not_mix": "batch_first"}),
+    "batch_first forgotten": (lambda: TorchViT("mean", batch_first=False), {MIX: "batch_first"}),
     "torch's copies": (lambda: TorchViT(initialized=False), {"blocks_start_different": "nn.TransformerEncoder"}),
-    "image 0's class token": (
-        lambda: TorchViT(head=copied_class_token),
-        {"images_do_not_mix": "one image's class token"},
-    ),
-    "no scale": (lambda: OwnViT(attend=lambda q, k, v: (q @ k.mT).softmax(-1) @ v), {"scores_are_scaled": "no scale"}),
-    "√D": (
-        lambda: OwnViT(attend=lambda q, k, v: (q @ k.mT / D**0.5).softmax(-1) @ v),
-        {"scores_are_scaled": "√D for √D_h"},
-    ),
+    "image 0's class token": (lambda: TorchViT(head=copied_class_token), {MIX: "one image's class token"}),
+    "no scale": (lambda: OwnViT(attend=lambda q, k, v: (q @ k.mT).softmax(-1) @ v), {SCALE: "no scale"}),
+    "√D": (lambda: OwnViT(attend=lambda q, k, v: (q @ k.mT / D**0.5).softmax(-1) @ v), {SCALE: "√D for √D_h"}),
     "rotary, no scale": (
         lambda: OwnViT(attend=lambda q, k, v: (rotated(q) @ rotated(k).mT).softmax(-1) @ v),
-        {"scores_are_scaled": "no scale"},
+        {SCALE: "no scale"},
     ),
-    "queries": (
-        lambda: OwnViT(attend=lambda q, k, v: (q @ k.mT / 2).softmax(-2) @ v),
-        {"weights_sum_to_one": "over the queries"},
-    ),
+    "queries": (lambda: OwnViT(attend=lambda q, k, v: (q @ k.mT / 2).softmax(-2) @ v), {SUMS: "over the queries"}),
     "causal": (lambda: OwnViT(attend=causal), {"tokens_see_the_later_ones": "causal"}),
     "causal, by hand": (lambda: OwnViT(attend=causal_by_hand), {"tokens_see_the_later_ones": "causal"}),
-    "view for heads": (
-        lambda: OwnViT(split=lambda x: x.view(len(x), HEADS, -1, D_H)),
-        {"heads_keep_tokens_whole": "view(B, h"},
-    ),
-    "view for tokens": (
-        lambda: OwnViT(merge=lambda x: x.reshape(len(x), -1, D)),
-        {"heads_keep_tokens_whole": "heads joined"},
-    ),
-    "view in nested lists": (lambda: NestedLists(merge=None), {"heads_keep_tokens_whole": "heads joined"}),
+    "view for heads": (lambda: OwnViT(split=lambda x: x.view(len(x), HEADS, -1, D_H)), {HEADS_WHOLE: "view(B, h"}),
+    "view for tokens": (lambda: OwnViT(merge=lambda x: x.reshape(len(x), -1, D)), {HEADS_WHOLE: "heads joined"}),
+    "view in nested lists": (lambda: NestedLists(merge=None), {HEADS_WHOLE: "heads joined"}),
     "the kernel's axes": (
         lambda: OwnViT(
             split=lambda x: x.view(len(x), -1, HEADS, D_H),
             attend=F.scaled_dot_product_attention,
             merge=lambda x: x.flatten(2),
         ),
-        {"heads_keep_tokens_whole": "view(B, h"},
+        {HEADS_WHOLE: "view(B, h"},
     ),
-    "view for patches": (
-        lambda: OwnViT(cut=lambda x: x.reshape(len(x), N, -1)),
-        {"a_token_is_a_rectangle": "view or reshape"},
-    ),
+    "view for patches": (lambda: OwnViT(cut=lambda x: x.reshape(len(x), N, -1)), {CUT: "view or reshape"}),
     "width first": (
         lambda: OwnViT(cut=lambda x: x.view(len(x), C, 3, P, 2, P).permute(0, 2, 4, 1, 3, 5).reshape(len(x), N, -1)),
-        {"a_token_is_a_rectangle": "view or reshape"},
+        {CUT: "view or reshape"},
     ),
-    "no positions": (
-        lambda: OwnViT(place=lambda x, pos: x),
-        {"order_counts": "positions", "parameters_play_a_part": "positions"},
-    ),
-    "functional dropout": (
-        lambda: OwnViT(place=lambda x, pos: F.dropout(x + pos, 0.1)),
-        {"evaluation_is_deterministic": "F.dropout"},
-    ),
-    "no residual, attention": (lambda: OwnViT(add_attention=only_the_branch), {"blocks_add": "residual"}),
-    "no residual, MLP": (lambda: OwnViT(add_mlp=only_the_branch), {"blocks_add": "residual"}),
-    "no residual in nested lists": (lambda: NestedLists(residual=0), {"blocks_add": "residual"}),
+    "no positions": (lambda: OwnViT(place=lambda x, pos: x), {ORDER: "positions", IDLE: "positions"}),
+    "functional dropout": (lambda: OwnViT(place=lambda x, pos: F.dropout(x + pos, 0.1)), {DRAWN: "F.dropout"}),
+    "no residual, attention": (lambda: OwnViT(add_attention=only_the_branch), {ADDS: "residual"}),
+    "no residual, MLP": (lambda: OwnViT(add_mlp=only_the_branch), {ADDS: "residual"}),
+    "no residual in nested lists": (lambda: NestedLists(residual=0), {ADDS: "residual"}),
     "no GELU": (lambda: OwnViT(act=lambda x: x), {"mlps_have_an_activation": "GELU is missing"}),
     "no last norm": (lambda: OwnViT(last_norm=nn.Identity), {"head_gets_normalized_tokens": "last LayerNorm"}),
-    "softmax": (lambda: OwnViT(end=lambda logits: logits.softmax(-1)), {"logits_are_no_probabilities": "softmax"}),
-    "sigmoid": (lambda: OwnViT(end=torch.sigmoid), {"logits_are_no_probabilities": "sigmoid"}),
+    "softmax": (lambda: OwnViT(end=lambda logits: logits.softmax(-1)), {SHARES: "softmax"}),
+    "sigmoid": (lambda: OwnViT(end=torch.sigmoid), {SHARES: "sigmoid"}),
     "batch statistics": (
         lambda: OwnViT(end=batch_norm),
-        {"images_do_not_mix": "batch statistics", "every_batch_size_will_do": "batch"},
+        {MIX: "batch statistics", "every_batch_size_will_do": "batch"},
     ),
     "wide head": (lambda: OwnViT(end=lambda logits: 100 * logits), {"first_loss_is_near_ln_k": "too large"}),
     "a float32 constant": (

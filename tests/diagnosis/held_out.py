@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from einops import einsum, pack, rearrange, reduce, repeat
 from einops.layers.torch import Rearrange, Reduce
 from properties import HEIGHT, WIDTH, C, K, P
+from styles import ADDS, CUT, DRAWN, HEADS_WHOLE, IDLE, LAST, MIX, MLPS, NORMS, ORDER, READ, SCALE, SHARES, SUMS
 from torch import nn
 
 WIDE, HEADS, LAYERS = 32, 4, 3
@@ -463,49 +464,39 @@ RIGHT = {
 
 # How to build it, and for each question that it fails a part of the suspect that it names: the true cause
 WRONG = {
-    "Flax-like, √T": (lambda: FlaxLike("by tokens"), {"scores_are_scaled": "scale"}),
-    "Flax-like, class token last": (lambda: FlaxLike("class token last"), {"patches_are_read_alike": "wrong index"}),
+    "Flax-like, √T": (lambda: FlaxLike("by tokens"), {SCALE: "scale"}),
+    "Flax-like, class token last": (lambda: FlaxLike("class token last"), {READ: "wrong index"}),
     "sequence first, never turned": (
         lambda: SequenceFirst("never turned"),
         {"images_count": "attention over the batch"},
     ),
-    "sequence first, one id": (
-        lambda: SequenceFirst("one id"),
-        {"order_counts": "positions", "parameters_play_a_part": "positions"},
-    ),
+    "sequence first, one id": (lambda: SequenceFirst("one id"), {ORDER: "positions", IDLE: "positions"}),
     "sequence first, causal": (lambda: SequenceFirst("causal"), {"tokens_see_the_later_ones": "causal"}),
-    "on maps, columns": (lambda: OnMaps("columns"), {"weights_sum_to_one": "over the queries"}),
-    "on maps, batch statistics": (lambda: OnMaps("batch"), {"images_do_not_mix": "batch statistics"}),
-    "on maps, no GELU": (lambda: OnMaps("linear"), {"mlps_have_an_activation": "GELU is missing"}),
-    "on maps, no residual": (lambda: OnMaps("no residual"), {"blocks_add": "residual"}),
-    "Llama-like, unscaled": (lambda: LlamaLike("unscaled"), {"scores_are_scaled": "no scale"}),
-    "Llama-like, unturned": (lambda: LlamaLike("unturned"), {"heads_keep_tokens_whole": "heads joined"}),
-    "positions of queries, one place": (lambda: QueryPositions("one place"), {"order_counts": "positions"}),
-    "positions of queries, dropout": (lambda: QueryPositions("always"), {"evaluation_is_deterministic": "F.dropout"}),
-    "all einops, fourth token": (lambda: all_einops("fourth"), {"patches_are_read_alike": "wrong index"}),
-    "all einops, joint norm": (lambda: all_einops("joint norm"), {"norms_run_over_features": "LayerNorm((T, D))"}),
-    "all einops, GELU first": (lambda: all_einops("gelu first"), {"mlps_have_an_activation": "GELU"}),
-    "all einops, residual twice": (lambda: all_einops("twice"), {"blocks_add": "twice"}),
-    "all einops, strided": (lambda: all_einops("strided"), {"a_token_is_a_rectangle": "view or reshape"}),
-    "fused, keys for values": (lambda: Fused("keys for values"), {"parameters_play_a_part": "taken twice"}),
-    "fused, batch": (lambda: Fused("batch"), {"images_do_not_mix": "attention over the batch"}),
+    "on maps, columns": (lambda: OnMaps("columns"), {SUMS: "over the queries"}),
+    "on maps, batch statistics": (lambda: OnMaps("batch"), {MIX: "batch statistics"}),
+    "on maps, no GELU": (lambda: OnMaps("linear"), {MLPS: "GELU is missing"}),
+    "on maps, no residual": (lambda: OnMaps("no residual"), {ADDS: "residual"}),
+    "Llama-like, unscaled": (lambda: LlamaLike("unscaled"), {SCALE: "no scale"}),
+    "Llama-like, unturned": (lambda: LlamaLike("unturned"), {HEADS_WHOLE: "heads joined"}),
+    "positions of queries, one place": (lambda: QueryPositions("one place"), {ORDER: "positions"}),
+    "positions of queries, dropout": (lambda: QueryPositions("always"), {DRAWN: "F.dropout"}),
+    "all einops, fourth token": (lambda: all_einops("fourth"), {READ: "wrong index"}),
+    "all einops, joint norm": (lambda: all_einops("joint norm"), {NORMS: "LayerNorm((T, D))"}),
+    "all einops, GELU first": (lambda: all_einops("gelu first"), {MLPS: "GELU"}),
+    "all einops, residual twice": (lambda: all_einops("twice"), {ADDS: "twice"}),
+    "all einops, strided": (lambda: all_einops("strided"), {CUT: "view or reshape"}),
+    "fused, keys for values": (lambda: Fused("keys for values"), {IDLE: "taken twice"}),
+    "fused, batch": (lambda: Fused("batch"), {MIX: "attention over the batch"}),
 }
 UNSEEN = {"Flax-like, log-softmax": lambda: FlaxLike("log")}  # before a softmax it changes nothing
 TWICE_WRONG = {
     "Llama-like, causal, no norm": (
         lambda: LlamaLike("causal", "no norm"),
-        {
-            "tokens_see_the_later_ones": "causal",
-            "head_gets_normalized_tokens": "last LayerNorm",
-            "parameters_play_a_part": "last LayerNorm",
-        },
+        {"tokens_see_the_later_ones": "causal", LAST: "last LayerNorm", IDLE: "last LayerNorm"},
     ),
-    "fused, dropout, sigmoid": (
-        lambda: Fused("drop", "sigmoid"),
-        {"evaluation_is_deterministic": "F.dropout", "logits_are_no_probabilities": "sigmoid"},
-    ),
+    "fused, dropout, sigmoid": (lambda: Fused("drop", "sigmoid"), {DRAWN: "F.dropout", SHARES: "sigmoid"}),
     "on maps, columns, no residual": (
         lambda: OnMaps("columns", "no residual"),
-        {"weights_sum_to_one": "over the queries", "blocks_add": "residual"},
+        {SUMS: "over the queries", ADDS: "residual"},
     ),
 }

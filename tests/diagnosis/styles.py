@@ -587,8 +587,14 @@ RIGHT_STYLES = {
     "distilled": Distilled,
 }
 
-SPLIT, JOIN, SCALE, SUMS = "view(B, h", "heads joined", "scores_are_scaled", "weights_sum_to_one"
-HEADS_WHOLE, IDLE, ADDS = "heads_keep_tokens_whole", "parameters_play_a_part", "blocks_add"
+SPLIT, JOIN = "view(B, h", "heads joined"  # two causes
+
+# The questions by shorter names
+SCALE, SUMS, HEADS_WHOLE, ORDER = "scores_are_scaled", "weights_sum_to_one", "heads_keep_tokens_whole", "order_counts"
+IDLE, ADDS, CUT, MIX = "parameters_play_a_part", "blocks_add", "a_token_is_a_rectangle", "images_do_not_mix"
+NORMS, MLPS, DRAWN = "norms_run_over_features", "mlps_have_an_activation", "evaluation_is_deterministic"
+ALIKE, READ, SHARES = "blocks_start_different", "patches_are_read_alike", "logits_are_no_probabilities"
+BRANCHES, LAST = "both_branches_get_normalized_tokens", "head_gets_normalized_tokens"
 
 # How to build it, and for each question that it fails a part of the suspect that it names: the true cause
 WRONG_STYLES = {
@@ -600,75 +606,63 @@ WRONG_STYLES = {
     "timm, scaled twice": (lambda: TimmViT("scaled twice"), {SCALE: "scaled twice"}),
     "timm, causal": (lambda: TimmViT("causal", pool="avg"), {"tokens_see_the_later_ones": "causal"}),
     "timm, merge": (lambda: TimmViT("merge"), {HEADS_WHOLE: JOIN}),
-    "timm, dropout": (lambda: TimmViT("dropout"), {"evaluation_is_deterministic": "F.dropout"}),
-    "timm, norm over tokens": (lambda: TimmViT("norm over tokens"), {"norms_run_over_features": "LayerNorm((T, D))"}),
-    "timm, ε": (lambda: TimmViT("eps"), {"norms_run_over_features": "in the place of ε"}),
-    "timm, no GELU": (lambda: TimmViT("no gelu"), {"mlps_have_an_activation": "GELU is missing"}),
-    "timm, two GELUs": (lambda: TimmViT("two gelus"), {"mlps_have_an_activation": "twice in a row"}),
-    "timm, GELU at the end": (lambda: TimmViT("gelu at the end"), {"mlps_have_an_activation": "GELU after"}),
+    "timm, dropout": (lambda: TimmViT("dropout"), {DRAWN: "F.dropout"}),
+    "timm, norm over tokens": (lambda: TimmViT("norm over tokens"), {NORMS: "LayerNorm((T, D))"}),
+    "timm, ε": (lambda: TimmViT("eps"), {NORMS: "in the place of ε"}),
+    "timm, no GELU": (lambda: TimmViT("no gelu"), {MLPS: "GELU is missing"}),
+    "timm, two GELUs": (lambda: TimmViT("two gelus"), {MLPS: "twice in a row"}),
+    "timm, GELU at the end": (lambda: TimmViT("gelu at the end"), {MLPS: "GELU after"}),
     "timm, no norm before attention": (
         lambda: TimmViT("no norm1"),
-        {"both_branches_get_normalized_tokens": "before attention", IDLE: "never called"},
+        {BRANCHES: "before attention", IDLE: "never called"},
     ),
-    "timm, no norm before the MLP": (
-        lambda: TimmViT("no norm2"),
-        {"both_branches_get_normalized_tokens": "before the MLP", IDLE: "never called"},
-    ),
-    "timm, one block": (lambda: TimmViT("one block"), {"blocks_start_different": "several times"}),
+    "timm, no norm before the MLP": (lambda: TimmViT("no norm2"), {BRANCHES: "before the MLP", IDLE: "never called"}),
+    "timm, one block": (lambda: TimmViT("one block"), {ALIKE: "several times"}),
     "timm, unregistered": (lambda: TimmViT("unregistered"), {"learned_things_are_registered": "nn.ModuleList"}),
-    "timm, conv reshaped": (lambda: TimmViT("conv reshaped"), {"a_token_is_a_rectangle": "without a transpose"}),
+    "timm, conv reshaped": (lambda: TimmViT("conv reshaped"), {CUT: "without a transpose"}),
     "timm, class token": (lambda: TimmViT("class token without position"), {IDLE: "class token"}),
-    "timm, no positions": (lambda: TimmViT("no positions"), {"order_counts": "positions", IDLE: "positions"}),
+    "timm, no positions": (lambda: TimmViT("no positions"), {ORDER: "positions", IDLE: "positions"}),
     "timm, one channel": (lambda: TimmViT("one channel"), {"every_pixel_counts": "cuts too much"}),
-    "timm, no final norm": (
-        lambda: TimmViT("no final norm"),
-        {"head_gets_normalized_tokens": "last LayerNorm", IDLE: "last LayerNorm"},
-    ),
-    "timm, last token": (lambda: TimmViT("last token"), {"patches_are_read_alike": "wrong index"}),
-    "timm, softmax": (lambda: TimmViT("softmax"), {"logits_are_no_probabilities": "softmax"}),
+    "timm, no final norm": (lambda: TimmViT("no final norm"), {LAST: "last LayerNorm", IDLE: "last LayerNorm"}),
+    "timm, last token": (lambda: TimmViT("last token"), {READ: "wrong index"}),
+    "timm, softmax": (lambda: TimmViT("softmax"), {SHARES: "softmax"}),
     "HF, split": (lambda: HfViT("split"), {HEADS_WHOLE: SPLIT}),
     "HF, merge": (lambda: HfViT("merge"), {HEADS_WHOLE: JOIN}),
     "HF, no scale": (lambda: HfViT("no scale"), {SCALE: "no scale"}),
     "HF, √D": (lambda: HfViT("whole width"), {SCALE: "√D for √D_h"}),
     "HF, queries": (lambda: HfViT("queries"), {SUMS: "over the queries"}),
     "HF, heads": (lambda: HfViT("heads"), {SUMS: "over the heads"}),
-    "HF, batch": (lambda: HfViT("batch"), {SUMS: "over the batch", "images_do_not_mix": "first axis"}),
+    "HF, batch": (lambda: HfViT("batch"), {SUMS: "over the batch", MIX: "first axis"}),
     "HF, scaled after": (lambda: HfViT("no scale", "scaled after"), {SUMS: "after the softmax", SCALE: "no scale"}),
     "HF, no residual": (lambda: HfViT("no first residual"), {ADDS: "residual"}),
     "HF, no residual, MLP": (lambda: HfViT("no second residual"), {ADDS: "residual"}),
     "HF, no residual at the end": (lambda: HfViT("no second residual", "only the last"), {ADDS: "residual"}),
-    "HF, first image": (lambda: HfViT("first image"), {"images_do_not_mix": "one image's class token"}),
-    "functional, unbiased": (lambda: Functional("unbiased"), {"norms_run_over_features": "D − 1"}),
+    "HF, first image": (lambda: HfViT("first image"), {MIX: "one image's class token"}),
+    "functional, unbiased": (lambda: Functional("unbiased"), {NORMS: "D − 1"}),
     "functional, no scale": (lambda: Functional("no scale"), {SCALE: "no scale"}),
     "functional, queries": (lambda: Functional("queries"), {SUMS: "over the queries"}),
-    "functional, unfold": (lambda: Functional("unfolded"), {"a_token_is_a_rectangle": "view or reshape"}),
-    "functional, no GELU": (lambda: Functional("no gelu"), {"mlps_have_an_activation": "GELU is missing"}),
-    "functional, no final norm": (
-        lambda: Functional("no final norm"),
-        {"head_gets_normalized_tokens": "last LayerNorm"},
-    ),
-    "functional, first patch": (lambda: Functional("first patch left out"), {"patches_are_read_alike": "mean"}),
+    "functional, unfold": (lambda: Functional("unfolded"), {CUT: "view or reshape"}),
+    "functional, no GELU": (lambda: Functional("no gelu"), {MLPS: "GELU is missing"}),
+    "functional, no final norm": (lambda: Functional("no final norm"), {LAST: "last LayerNorm"}),
+    "functional, first patch": (lambda: Functional("first patch left out"), {READ: "mean"}),
     "SimpleViT, one head": (lambda: SimpleViT("one head"), {SCALE: "never split"}),
-    "SimpleViT, cut": (lambda: SimpleViT("cut"), {"a_token_is_a_rectangle": "view or reshape"}),
-    "SimpleViT, no positions": (lambda: SimpleViT("no positions"), {"order_counts": "positions are missing"}),
+    "SimpleViT, cut": (lambda: SimpleViT("cut"), {CUT: "view or reshape"}),
+    "SimpleViT, no positions": (lambda: SimpleViT("no positions"), {ORDER: "positions are missing"}),
     "SimpleViT, no residual": (lambda: SimpleViT("no second residual"), {ADDS: "residual"}),
-    "SimpleViT, no final norm": (
-        lambda: SimpleViT("no final norm"),
-        {"head_gets_normalized_tokens": "last LayerNorm", IDLE: "last LayerNorm"},
-    ),
+    "SimpleViT, no final norm": (lambda: SimpleViT("no final norm"), {LAST: "last LayerNorm", IDLE: "last LayerNorm"}),
     "SimpleViT, loud": (lambda: SimpleViT("loud"), {"first_loss_is_near_ln_k": "too large"}),
-    "beginner, batch_first": (lambda: Beginner("batch_first"), {"images_do_not_mix": "batch_first"}),
+    "beginner, batch_first": (lambda: Beginner("batch_first"), {MIX: "batch_first"}),
     "beginner, batch in its shape": (
         lambda: Beginner("batch in its shape"),
         {"every_batch_size_will_do": "batch size"},
     ),
     "beginner, keep": (lambda: Beginner("keep"), {"dropouts_act": "to keep"}),
-    "beginner, sigmoid": (lambda: Beginner("sigmoid"), {"logits_are_no_probabilities": "sigmoid"}),
+    "beginner, sigmoid": (lambda: Beginner("sigmoid"), {SHARES: "sigmoid"}),
     "beginner, half": (lambda: Beginner("half"), {"every_pixel_counts": "cuts too much"}),
     "sliced heads": (lambda: Assembled(Sliced), {"heads_see_whole_tokens": "cut into heads before"}),
     "timm, positions": (
         lambda: TimmViT("one position for all", pool="avg"),
-        {"order_counts": "positions", IDLE: "positions that some tokens do not get"},
+        {ORDER: "positions", IDLE: "positions that some tokens do not get"},
     ),
     "timm, no values": (lambda: TimmViT("no values"), {IDLE: "never used"}),
 }
@@ -684,20 +678,14 @@ UNSEEN = {
 TWICE_WRONG = {
     "timm, last token, scaled twice": (
         lambda: TimmViT("last token", "scaled twice"),
-        {"patches_are_read_alike": "wrong index", SCALE: "scaled twice"},
+        {READ: "wrong index", SCALE: "scaled twice"},
     ),
     "timm, conv reshaped, softmax": (
         lambda: TimmViT("conv reshaped", "softmax"),
-        {"a_token_is_a_rectangle": "without a transpose", "logits_are_no_probabilities": "softmax"},
+        {CUT: "without a transpose", SHARES: "softmax"},
     ),
-    "timm, no GELU, dropout": (
-        lambda: TimmViT("no gelu", "dropout"),
-        {"mlps_have_an_activation": "GELU is missing", "evaluation_is_deterministic": "F.dropout"},
-    ),
-    "timm, one block, ε": (
-        lambda: TimmViT("one block", "eps"),
-        {"blocks_start_different": "several times", "norms_run_over_features": "in the place of ε"},
-    ),
+    "timm, no GELU, dropout": (lambda: TimmViT("no gelu", "dropout"), {MLPS: "GELU is missing", DRAWN: "F.dropout"}),
+    "timm, one block, ε": (lambda: TimmViT("one block", "eps"), {ALIKE: "several times", NORMS: "in the place of ε"}),
     "HF, no scale, merge": (lambda: HfViT("no scale", "merge"), {SCALE: "no scale", HEADS_WHOLE: JOIN}),
     "HF, queries, no residual": (
         lambda: HfViT("queries", "no first residual"),
@@ -705,14 +693,11 @@ TWICE_WRONG = {
     ),
     "functional, unfold, no scale": (
         lambda: Functional("unfolded", "no scale"),
-        {"a_token_is_a_rectangle": "view or reshape", SCALE: "no scale"},
+        {CUT: "view or reshape", SCALE: "no scale"},
     ),
     "SimpleViT, no positions, one head": (
         lambda: SimpleViT("no positions", "one head"),
-        {"order_counts": "positions are missing", SCALE: "never split"},
+        {ORDER: "positions are missing", SCALE: "never split"},
     ),
-    "beginner, sigmoid, keep": (
-        lambda: Beginner("sigmoid", "keep"),
-        {"logits_are_no_probabilities": "sigmoid", "dropouts_act": "to keep"},
-    ),
+    "beginner, sigmoid, keep": (lambda: Beginner("sigmoid", "keep"), {SHARES: "sigmoid", "dropouts_act": "to keep"}),
 }
