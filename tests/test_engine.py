@@ -627,7 +627,7 @@ def test_a_model_for_another_number_of_classes_is_named(num_classes, mixup):
 
 
 def test_a_process_without_validation_pictures_leaves_the_judgement_to_the_others(monkeypatch):
-    training = Training(some_model(), some_data(), PLAIN, None)
+    training = Training(some_model(), some_data(), PLAIN, None, None)
     expected = training.validate()
     training.rank, training.processes = 20, 21  # of 20 pictures
     theirs = torch.tensor([*expected.values(), 1.0], dtype=torch.float64) * 20

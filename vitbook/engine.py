@@ -219,12 +219,7 @@ class Training:
     """A training run's state, and what each event does to it."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        data: Dataset,
-        config: TrainConfig,
-        folder: Path | None,
-        teacher: nn.Module | None = None,
+        self, model: nn.Module, data: Dataset, config: TrainConfig, folder: Path | None, teacher: nn.Module | None
     ):
         model = getattr(model, "_orig_mod", model)  # compiled before, its weights would be saved under other names
         self.model, self.data, self.config, self.folder = model, data, config, folder
