@@ -10,7 +10,6 @@ from PIL import Image, ImageOps
 from vitbook.cli import main
 from vitbook.data import album, album_credits, load_folder
 from vitbook.folders import difference_hash, look
-from vitbook.runs import FOR_TUNING
 
 
 def photographs(folder: Path) -> Path:
@@ -159,12 +158,11 @@ def test_a_folder_that_cannot_be_used_is_refused_in_a_line(tmp_path, capsys, fil
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("tune", FOR_TUNING)
-def test_four_lines_lead_from_a_folder_of_photographs_to_an_answer(tmp_path, monkeypatch, capsys, tune):
+def test_four_lines_lead_from_a_folder_of_photographs_to_an_answer(tmp_path, monkeypatch, capsys):
     folder = photographs(tmp_path / "photographs")
     monkeypatch.chdir(tmp_path)
     fast = ["--epochs", "2", "--batch-size", "8", "--no-progress"]
-    start = ["train", "--init", "vitbook:cifar10", "--tune", tune, "--dataset", "photographs", *fast]
+    start = ["train", "--init", "vitbook:cifar10", "--tune", "lora", "--dataset", "photographs", *fast]
     assert main(["look", "photographs"]) == main(start) == main(["evaluate", "runs/vitbook_cifar10"]) == 0
     photo = str(folder / "animal" / "bird_duck.png")
     assert main(["predict", photo, "--checkpoint", "runs/vitbook_cifar10"]) == 0
