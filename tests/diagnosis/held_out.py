@@ -125,11 +125,8 @@ class MapAttention(nn.Module):
     def __init__(self, faults):
         super().__init__()
         self.faults = faults
-        self.norm, self.to_qkv, self.to_out = (
-            MapNorm(),
-            nn.Conv2d(WIDE, 3 * WIDE, 1, bias=False),
-            nn.Conv2d(WIDE, WIDE, 1),
-        )
+        self.norm, self.to_qkv = MapNorm(), nn.Conv2d(WIDE, 3 * WIDE, 1, bias=False)
+        self.to_out = nn.Conv2d(WIDE, WIDE, 1)
 
     def forward(self, fmap):
         h, w = fmap.shape[-2:]
@@ -425,10 +422,8 @@ class Modern(nn.Module):
 
     def __init__(self, kind):
         super().__init__()
-        self.tokenizer, self.spots = (
-            nn.Conv2d(C, WIDE, P, P),
-            nn.Parameter(torch.zeros(1, PATCHES, WIDE).normal_(std=0.02)),
-        )
+        self.tokenizer = nn.Conv2d(C, WIDE, P, P)
+        self.spots = nn.Parameter(torch.zeros(1, PATCHES, WIDE).normal_(std=0.02))
         if kind == "linear":
             mix, norm = LinearAttention, lambda: nn.LayerNorm(WIDE)
         else:

@@ -409,12 +409,8 @@ def mlp():
 class PreNorm(nn.Module):
     def __init__(self, attention, feedforward):
         super().__init__()
-        self.norm1, self.attention, self.norm2, self.feedforward = (
-            nn.LayerNorm(D),
-            attention,
-            nn.LayerNorm(D),
-            feedforward,
-        )
+        self.norm1, self.attention = nn.LayerNorm(D), attention
+        self.norm2, self.feedforward = nn.LayerNorm(D), feedforward
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -471,10 +467,8 @@ class AttentionPool(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.probe, self.attention = (
-            nn.Parameter(torch.randn(1, 1, D)),
-            nn.MultiheadAttention(D, HEADS, batch_first=True),
-        )
+        self.probe = nn.Parameter(torch.randn(1, 1, D))
+        self.attention = nn.MultiheadAttention(D, HEADS, batch_first=True)
         self.norm, self.mlp = nn.LayerNorm(D), mlp()
 
     def forward(self, x):
