@@ -1,6 +1,8 @@
 """The model's modules import only from those that a reader of their chapter knows, and no module in a circle."""
 
 import ast
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -53,3 +55,15 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         names = imported(path.read_text(encoding="utf-8"), anywhere=False)
         graph[full] = {part for name in names for part in (name, name.rpartition(".")[0]) if part in FILES} - {full}
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize(
+    ("code", "late"),
+    [
+        ("from vitbook.pretrained import load_pretrained; load_pretrained('vitbook:cifar10')", "torch._dynamo"),
+        ("import vitbook.exercises.reader", "torch"),
+    ],
+)
+def test_what_takes_seconds_is_not_imported_before_it_is_needed(code: str, late: str) -> None:
+    command = [sys.executable, "-c", f"import sys; {code}; sys.exit({late!r} in sys.modules)"]
+    assert subprocess.run(command).returncode == 0
