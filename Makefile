@@ -71,7 +71,7 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^uv==' requirements.txt)
 	$(OLDEST)/bin/uv pip compile --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: \
-		--no-header --no-annotate --output-file $(OLDEST)/oldest.txt pyproject.toml
+		--no-header --no-annotate --all-extras --output-file $(OLDEST)/oldest.txt pyproject.toml
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirements $(OLDEST)/oldest.txt \
 		$$(grep -E '^(beartype|beautifulsoup4|nbclient|nbformat|pytest|pytest-xdist|pyyaml)==' requirements.txt)
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
@@ -84,7 +84,7 @@ benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implem
 	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)
 
 gpu: $(VENV)/peers/.ready  ## Run all that waits for a GPU: benchmark, chapters, the record on CIFAR-10, experiments
-	PYTHONPATH=$(VENV)/peers $(BIN)/python experiments/gpu.py
+	PYTHONPATH=$(VENV)/peers $(BIN)/python records/gpu.py
 
 $(VENV)/peers/.ready: $(STAMP) benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers \

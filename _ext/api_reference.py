@@ -1,4 +1,4 @@
-"""The reference: a page for each part of the book, made of the modules found in `vitbook/` when the site is built.
+"""The reference: a page for each part of the book, made of the packages' modules when the site is built.
 
 `sphinx.ext.autodoc` reads the modules. What it lacks: docstrings here are prose with `code` in it, as in Markdown, and
 an ordinary comment explains a constant or a field (`read_comments`).
@@ -22,7 +22,8 @@ from site_chapters import Chapter, parts
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-PACKAGE = "vitbook"
+PACKAGES = ("vitbook", "vitbook_workshop")
+OWN = re.compile(r"vitbook(_workshop)?\.")  # how the full name of anything in them begins
 LONGEST_VALUE = 80  # characters of a constant's value that are shown; longer ones are a click away
 INDEX = "<!-- the modules -->"  # where api.md wants its table
 
@@ -30,19 +31,24 @@ INDEX = "<!-- the modules -->"  # where api.md wants its table
 # The modules, and the chapters that teach them
 
 
-def modules(root: Path) -> list[str]:
-    """What stands at the top of the package and is public: `attention`, `pretrained`, …"""
-    paths = [*(root / PACKAGE).glob("[!_]*.py"), *(path.parent for path in (root / PACKAGE).glob("[!_]*/__init__.py"))]
-    return sorted(path.stem for path in paths)
+def modules(root: Path) -> dict[str, str]:
+    """What stands at the top of the packages and is public, and in which: `attention`, `pretrained`, `faults`, …"""
+    found = {}
+    for package in PACKAGES:
+        folder = root / package
+        paths = [*folder.glob("[!_]*.py"), *(path.parent for path in folder.glob("[!_]*/__init__.py"))]
+        found |= dict.fromkeys(sorted(path.stem for path in paths), package)
+    return found
 
 
 def files(root: Path, name: str) -> dict[str, Path]:
     """The file of a module, or those of a folder, by their full names."""
-    folder = root / PACKAGE / name
+    package = modules(root)[name]
+    folder = root / package / name
     if not folder.is_dir():
-        return {f"{PACKAGE}.{name}": folder.with_suffix(".py")}
-    inside = {f"{PACKAGE}.{name}.{path.stem}": path for path in sorted(folder.glob("[!_]*.py"))}
-    return {f"{PACKAGE}.{name}": folder / "__init__.py"} | inside
+        return {f"{package}.{name}": folder.with_suffix(".py")}
+    inside = {f"{package}.{name}.{path.stem}": path for path in sorted(folder.glob("[!_]*.py"))}
+    return {f"{package}.{name}": folder / "__init__.py"} | inside
 
 
 def imported(notebook: Path) -> tuple[set[str], set[str]]:
@@ -52,7 +58,7 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     tree = list(ast.walk(ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", code, flags=re.M))))
     homes = {}
     for node in tree:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == PACKAGE:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
             for alias in node.names:
                 homes[alias.asname or alias.name] = f"{node.module}.{alias.name}".split(".")[1]
     shows = [node for node in tree if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "show_source"]
@@ -60,7 +66,7 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     return set(homes.values()), shown - {None}
 
 
-NO_LESSONS = ("drawings", "explorer", "runs")  # figures, and records of what was run
+NO_LESSONS = ("commands", "drawings", "live", "recorded")  # the command, figures, and records of what was run
 
 
 @cache
@@ -110,13 +116,15 @@ def write_pages(app: Sphinx, config: Config) -> None:
 def fill_index(app: Sphinx, docname: str, source: list[str]) -> None:
     """Put the table of all modules into api.md."""
     if docname == "api":
+        packages = modules(Path(app.srcdir))
         lines = ["| Page | Module | What it holds |", "|---|---|---|"]
         for page, (title, names) in pages(Path(app.srcdir)).items():
             for position, name in enumerate(names):
-                module = importlib.import_module(f"{PACKAGE}.{name}")
+                full = f"{packages[name]}.{name}"
+                module = importlib.import_module(full)
                 link = "" if position else f"[{title}](api/{page}.md)"
                 summary = (module.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-                lines.append(f"| {link} | {{py:mod}}`{name} <{PACKAGE}.{name}>` | {summary} |")
+                lines.append(f"| {link} | {{py:mod}}`{name} <{full}>` | {summary} |")
         source[0] = source[0].replace(INDEX, "\n".join(lines))
 
 
@@ -161,16 +169,17 @@ def linked(code: str, home: ModuleType) -> str:
 def full_name(name: str, home: ModuleType) -> str:
     """The full name of what a module knows by `name`, if it is the package's own; else ""."""
     try:
-        value: object = sys.modules[PACKAGE] if name.startswith(f"{PACKAGE}.") else home
-        for part in name.removeprefix(f"{PACKAGE}.").split("."):
+        package = name.partition(".")[0] if OWN.match(name) else ""
+        value: object = sys.modules[package] if package else home
+        for part in name.removeprefix(f"{package}.").split("."):
             value = vars(value)[part]
     except (KeyError, TypeError):
         return ""
     inside = getattr(value, "__module__", "") or ""
     if isinstance(value, ModuleType):
-        return value.__name__ if value.__name__.startswith(f"{PACKAGE}.") else ""
+        return value.__name__ if OWN.match(value.__name__) else ""
     public = not re.search(r"(^|\.)_", f"{inside}.{getattr(value, '__qualname__', '_')}")
-    return f"{inside}.{value.__qualname__}" if public and inside.startswith(f"{PACKAGE}.") else ""
+    return f"{inside}.{value.__qualname__}" if public and OWN.match(inside) else ""
 
 
 def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -184,7 +193,7 @@ def prepare(app: Sphinx, what: str, name: str, obj: object, options: object, lin
     except (TypeError, ValueError):
         arguments = set()
     lines[:] = to_rst("\n".join(lines), home, arguments)
-    chapter = taught(Path(app.srcdir)).get(name.removeprefix(f"{PACKAGE}.").split(".")[0]) if what == "module" else None
+    chapter = taught(Path(app.srcdir)).get(OWN.sub("", name).split(".")[0]) if what == "module" else None
     if chapter:
         lines += [f"Chapter :doc:`/{chapter.name}`.", ""]
 
@@ -230,7 +239,9 @@ def source_address(base: str, root: Path, domain: str, info: dict[str, str]) -> 
         for part in info["fullname"].split("."):
             value = getattr(value, part)
         value = inspect.unwrap(getattr(value, "fget", value))
-        path = Path("vitbook") / Path(inspect.getsourcefile(value)).relative_to(root / "vitbook")
+        path = Path(inspect.getsourcefile(value)).relative_to(root)
+        if path.parts[0] not in PACKAGES:
+            return None
         lines, first = inspect.getsourcelines(value)
     except (KeyError, AttributeError, TypeError, ValueError, OSError):
         return None
@@ -244,7 +255,7 @@ def configure(app: Sphinx, config: Config) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    typing.GENERATING_DOCUMENTATION = PACKAGE  # jaxtyping then writes its types as they stand in the source
+    typing.GENERATING_DOCUMENTATION = PACKAGES[0]  # jaxtyping then writes its types as they stand in the source
     read_comments()
     app.setup_extension("sphinx.ext.autodoc")
     app.setup_extension("sphinx.ext.linkcode")

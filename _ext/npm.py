@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pooch
 
-from vitbook.downloads.fetching import cache_dir
+from vitbook._downloads.fetching import cache_dir
 
 
 class Package(NamedTuple):

@@ -5,7 +5,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from vitbook.drawings.palette import variables
+from vitbook_workshop.drawings.palette import variables
 
 
 def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:

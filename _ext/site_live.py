@@ -9,7 +9,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from vitbook.explorer import live
+from vitbook_workshop import live
 
 STILL = "<!-- still -->"
 FIGURES = {"ask": "cifar10"}  # and the model whose weights each loads

@@ -6,11 +6,16 @@ from jaxtyping import config, install_import_hook
 
 # The shapes in the signatures of these modules are enforced in the tests.
 SHAPED = """
-    attention speed self_attention multihead transformer positions patches embedding encoder vit
-    data augment _support.images attention_maps explorer pretrained.preprocessing features heads distillation costs
+    attention self_attention multihead transformer positions patches embedding encoder vit
+    data augment _common.images attention_maps pretrained.preprocessing features task_heads distillation costs
     cnn training tokens mae dino contrastive modern finetuning
 """
-install_import_hook([f"vitbook.{module}" for module in SHAPED.split()], "shapes.check")
+SHAPED_WORKSHOP = "live.explore live.explain_file"
+install_import_hook(
+    [f"vitbook.{module}" for module in SHAPED.split()]
+    + [f"vitbook_workshop.{module}" for module in SHAPED_WORKSHOP.split()],
+    "shapes.check",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -49,7 +49,7 @@ NOTEBOOK_METADATA = {
 # Chapters that ask Colab for a GPU: one sends the reader to train on CIFAR-10, one fine-tunes a model of that size. The
 # others run in a minute on a CPU with models so small that a GPU is no help, and Colab hands out its GPUs sparingly.
 GPU_CHAPTERS = {"11_engine", "16_fine_tuning"}
-EXTRAS = {"26_export": "export"}  # chapters that need an extra of the package, a table of pyproject.toml
+EXTRAS = {"26_export": ("export",)}  # what chapters need beside `book`, extras of pyproject.toml
 GPU_METADATA = {"accelerator": "GPU", "colab": {"gpuType": "T4"}}
 KEPT_METADATA = ("accelerator", "colab", "vitbook")  # the first two are Colab's, the third holds the record
 
@@ -93,16 +93,14 @@ def colab_url(name: str) -> str:
 
 
 def install_source(name: str) -> str:
-    """The third cell of every chapter: install the package where it is missing, with what the chapter needs of it."""
-    source = f"git+{repository_url()}"
-    if extra := EXTRAS.get(Path(name).stem):
-        source = f'"vitbook[{extra}] @ {source}"'
+    """The third cell of every chapter: install the packages where they are missing, with what the chapter needs."""
+    extras = ",".join(["book", *EXTRAS.get(Path(name).stem, ())])
     return (
-        f"{TITLE}Install the book's package where it is missing, as on Colab\n"
+        f"{TITLE}Install the book's packages where they are missing, as on Colab\n"
         "import importlib.util\n"
         "\n"
-        'if importlib.util.find_spec("vitbook") is None:\n'
-        f"    %pip install -q {source}"
+        'if not all(map(importlib.util.find_spec, ("vitbook", "vitbook_workshop"))):\n'
+        f'    %pip install -q "vitbook[{extras}] @ git+{repository_url()}"'
     )
 
 

@@ -9,7 +9,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from vitbook._support.files import write_whole
+from vitbook._common.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "vitbook-offline"

@@ -1,9 +1,3 @@
-"""The code behind *Vision Transformers, Step by Step*: one small module for each chapter, in the book's order."""
-
-import sys
-
-from vitbook._support.moved import Finder
+"""The code behind *Vision Transformers, Step by Step*: what its chapters derive, one small module for each idea."""
 
 __version__ = "0.1.0"
-
-sys.meta_path.append(Finder())

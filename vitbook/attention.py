@@ -10,9 +10,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vitbook._support.moved import moved
+from vitbook.runtime import has_bfloat16
 
 Mask = Bool[Tensor, "..."]  # broadcastable to the scores (..., queries, keys); True where a query may look
+
+
+MOST_WEIGHTS = 2**26  # that the explicit form may store at once: 128 MiB in bfloat16
+# Whether the CPU has a unit for products of bfloat16 matrices; taken for granted where torch cannot say
+MATRIX_UNIT = getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", True)
 
 
 def attention_scores(
@@ -67,6 +72,28 @@ def fused_attention(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
 
 
+def quickest_attention(
+    q: Float[Tensor, "*#batch queries d"],
+    k: Float[Tensor, "*#batch keys d"],
+    v: Float[Tensor, "*#batch keys d_v"],
+    mask: Mask | None = None,
+    *,
+    dropout_p: float = 0.0,
+) -> Float[Tensor, "... queries d_v"]:
+    """The output of `attention` from whichever of its two forms is quicker here.
+
+    Nearly always that is the fused kernel. On a CPU with bfloat16 it is, in bfloat16, the explicit form, as long as the
+    weights fit easily into memory: there the gradient of the fused kernel takes several times as long, and without a
+    matrix unit its output takes longer too.
+    """
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and has_bfloat16(q.device):
+        differentiated = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        weights = math.prod(q.shape[:-1]) * k.shape[-2]
+        if (differentiated or not MATRIX_UNIT) and weights <= MOST_WEIGHTS:
+            return attention(q, k, v, mask, dropout_p=dropout_p)[0]
+    return fused_attention(q, k, v, mask, dropout_p=dropout_p)
+
+
 def gaussian_attention(
     q: Float[Tensor, "*#batch queries d"],
     k: Float[Tensor, "*#batch keys d"],
@@ -91,6 +118,3 @@ def _check_mask(mask: Tensor) -> None:
     """Other libraries add a float mask to the scores, and give True to what is hidden."""
     if mask.dtype != torch.bool:
         raise ValueError(f"mask must be boolean, True where a query may look, got {mask.dtype}")
-
-
-__getattr__ = moved(__name__, quickest_attention="vitbook.speed.quickest_attention")

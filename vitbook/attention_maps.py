@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_shares
+from vitbook._common.validation import check_shares
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.positions import Grid
 from vitbook.vit import VisionTransformer

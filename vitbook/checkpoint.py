@@ -16,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vitbook._support.files import read_whole, remove, remove_parts, write_whole
+from vitbook._common.files import read_whole, remove, remove_parts, write_whole
 
 TENSORS, SHA256 = "tensors", "sha256"  # the keys in the JSON that name the file, and say what is in it
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_grids, check_several, check_sizes
+from vitbook._common.validation import check_grids, check_several, check_sizes
 
 
 class SmallCNN(nn.Module):

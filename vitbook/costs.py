@@ -4,8 +4,8 @@ A multiply-add counts as two operations (FLOPs). Softmax, GELU, LayerNorm and su
 few beside the matrix products, though not always quick.
 """
 
-from vitbook._support.outlines import shapes_alone
-from vitbook._support.validation import check_plain
+from vitbook._common.outlines import shapes_alone
+from vitbook._common.validation import check_plain
 from vitbook.patches import grid_size
 from vitbook.vit import VisionTransformer, ViTConfig
 

@@ -14,12 +14,11 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-from vitbook._support.files import ASSETS
-from vitbook._support.images import FORMATS, center_crop, decode_image, read_image, to_tensor
-from vitbook._support.moved import moved
-from vitbook._support.names import unknown
-from vitbook._support.validation import check_sizes
-from vitbook.downloads.datasets import CIFAR10_CLASSES, SOURCES
+from vitbook._common.files import ASSETS
+from vitbook._common.images import FORMATS, center_crop, decode_image, read_image, to_tensor
+from vitbook._common.names import unknown
+from vitbook._common.validation import check_sizes
+from vitbook._downloads.datasets import CIFAR10_CLASSES, SOURCES
 
 Levels = UInt8[Tensor, "N C H W"]  # 0 to 255
 Images = Float[Tensor, "N C H W"]  # normalized
@@ -99,8 +98,6 @@ class Dataset:
     def normalize(self, images: Levels) -> Images:
         """Images as a model expects them: each channel with mean 0 and standard deviation 1 over the training set."""
         return normalize(images, self.mean, self.std)
-
-    normalise = normalize  # the spelling of earlier editions
 
     def loader(self, split: Split, batch_size: int, shuffle: bool = False, seed: int = 0) -> DataLoader:
         """Batches of normalized images and labels, (B, C, H, W) and (B,); the last batch holds what is left.
@@ -185,7 +182,7 @@ def load_dataset(
     name: "digits", "fashion_mnist", "cifar10", "cifar100", "tiny_imagenet", or a folder for `load_folder`; one that has
         such a name itself is "./cifar10", or a Path.
     data_dir: the folder of the data set's files, packed or unpacked. Without it, those that do not come with the
-        package are downloaded once, verified, and kept in `vitbook.downloads.fetching.cache_dir()`.
+        package are downloaded once, verified, and kept in `vitbook._downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
@@ -333,8 +330,8 @@ def album(size: int = 32) -> Split:
     """22 photographs of what CIFAR-10's classes name, not taken from CIFAR-10: some to try a trained model on.
 
     images: uint8 (22, 3, size, size), each a square about its subject, scaled down from 128×128 pixels by the mean of
-    the area that a new pixel covers; labels: indices into `vitbook.downloads.datasets.CIFAR10_CLASSES`, ascending, each
-    class at least once. `album_credits` says, in the same order, who took them and under which license.
+    the area that a new pixel covers; labels: indices into `CIFAR10_CLASSES`, ascending, each class at least once.
+    `album_credits` says, in the same order, who took them and under which license.
 
     Raises ValueError unless 1 ≤ size ≤ 128.
     """
@@ -377,6 +374,3 @@ def album_credits() -> list[dict]:
     white beyond its edges; changes.
     """
     return json.loads((ASSETS / "album" / "credits.json").read_bytes())
-
-
-__getattr__ = moved(__name__, normalise="vitbook.data.normalize")

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_plain
+from vitbook._common.validation import check_plain
 from vitbook.training import parameter_groups, warmup_cosine
 from vitbook.vit import Images, VisionTransformer
 

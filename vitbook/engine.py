@@ -26,9 +26,9 @@ from ignite.handlers import ProgressBar, TensorboardLogger
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vitbook._support.files import alone_in, remove_parts, write_whole
-from vitbook._support.json_config import is_of_type
-from vitbook._support.validation import check_choice
+from vitbook._common.files import alone_in, remove_parts, write_whole
+from vitbook._common.json_config import is_of_type
+from vitbook._common.validation import check_choice
 from vitbook.augment import augmented, check_magnitude
 from vitbook.checkpoint import (
     difference,

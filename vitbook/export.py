@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
-from vitbook._support.names import unknown
-from vitbook._support.validation import check_plain
+from vitbook._common.names import unknown
+from vitbook._common.validation import check_plain
 from vitbook.patches import grid_size
 from vitbook.pretrained import Pretrained
 from vitbook.vit import Images, VisionTransformer

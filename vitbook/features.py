@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from vitbook._support.files import ASSETS
+from vitbook._common.files import ASSETS
 from vitbook.training import Batches, evaluate
 from vitbook.vit import VisionTransformer
 
@@ -48,7 +48,7 @@ def stored_features() -> tuple[Known, Asked, tuple[str, ...]]:
     """Features of photographs to learn from, (6000, 128), and to test on, (1000, 128), with labels; names of classes.
 
     Of `vitbook:cifar10` for twenty classes that it was not trained on, 300 and 50 photographs of each. They are from
-    Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `experiments/record_transfer.py` made them; each number was
+    Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `records/record_transfer.py` made them; each number was
     rounded to 8 bits.
     """
     with safe_open(ASSETS / "features" / "tiny_imagenet.safetensors", "pt") as file:
@@ -103,6 +103,3 @@ def feature_colors(maps: Float[Tensor, "B D rows columns"]) -> Float[Tensor, "B 
     low, high = amounts.amin(dim=0), amounts.amax(dim=0)
     colors = (amounts - low) / (high - low).clamp(min=torch.finfo(maps.dtype).tiny)
     return colors.unflatten(0, (len(maps), *maps.shape[2:])).movedim(-1, 1)
-
-
-feature_colours, neighbour_votes = feature_colors, neighbor_votes  # their names in the first edition

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_sizes
+from vitbook._common.validation import check_sizes
 from vitbook.training import parameter_groups
 
 TUNINGS = ("probe", "lora", "layers", "all")  # what `prepare` leaves to training, from least to most

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.validation import check_choice, check_kind, check_sizes
+from vitbook._common.validation import check_choice, check_kind, check_sizes
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, EncoderBlock
 from vitbook.multihead import Heads, MultiHeadSelfAttention, Tokens

@@ -10,9 +10,8 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from vitbook.attention import Mask, attention
+from vitbook.attention import Mask, attention, quickest_attention
 from vitbook.self_attention import SelfAttention
-from vitbook.speed import quickest_attention
 
 Tokens = Float[Tensor, "batch tokens dim"]
 Heads = Float[Tensor, "batch heads tokens head_dim"]

@@ -28,7 +28,6 @@ COLORS = {
     "sky": "#56B4E9",
     "black": "#000000",
 }
-COLOURS = COLORS  # its name in the first edition
 WIDTH = 6.0  # inches: a column's width on a desk, and still legible at the width of a phone
 ATTENTION_MAP = "viridis"  # for weights, 0 to 1
 SIGNED_MAP = "RdBu_r"  # for numbers of either sign, white at 0
@@ -140,15 +139,10 @@ def show_mosaic(
     return ax
 
 
-def _paint(
-    matrix: Map, ax: Axes, limits: _Limits = (0.0, 1.0), colors: str = ATTENTION_MAP, colours: str | None = None
-) -> Map:
-    """Color an Axes' cells by a matrix, without frame or tick marks; what was painted, float32 on the CPU.
-
-    colours: what the first edition called colors.
-    """
+def _paint(matrix: Map, ax: Axes, limits: _Limits = (0.0, 1.0), colors: str = ATTENTION_MAP) -> Map:
+    """Color an Axes' cells by a matrix, without frame or tick marks; what was painted, float32 on the CPU."""
     matrix = matrix.detach().float().cpu()
-    ax.imshow(matrix.numpy(), cmap=colours or colors, vmin=limits[0], vmax=limits[1], aspect="equal")
+    ax.imshow(matrix.numpy(), cmap=colors, vmin=limits[0], vmax=limits[1], aspect="equal")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
     return matrix

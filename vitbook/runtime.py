@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from vitbook._support.validation import check_kind, check_sizes
+from vitbook._common.validation import check_kind, check_sizes
 
 
 def seed_everything(seed: int) -> None:

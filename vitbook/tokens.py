@@ -8,7 +8,7 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from vitbook._support.validation import check_plain
+from vitbook._common.validation import check_plain
 from vitbook.attention import Mask, attention_scores
 from vitbook.encoder import Encoder
 from vitbook.multihead import MultiHeadSelfAttention, Tokens, merge_heads

@@ -10,8 +10,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitbook._support.moved import moved
-
 Batches = Iterable[tuple[Tensor, Tensor]]  # images (B, C, H, W) and labels (B,)
 
 
@@ -90,11 +88,6 @@ class Evaluation:
     labels: Int[Tensor, " N"]
 
     @property
-    def scores(self) -> Float[Tensor, "N K"]:
-        """The logits, as this was called."""
-        return self.logits
-
-    @property
     def predictions(self) -> Int[Tensor, " N"]:
         """The class with the highest logit, for each image."""
         return self.logits.argmax(dim=-1)
@@ -159,7 +152,3 @@ def _on_device_of(model: nn.Module, batches: Batches) -> Batches:
     device = getattr(next(model.parameters(), None), "device", None)  # without parameters, where they are
     for images, labels in batches:
         yield images.to(device=device, non_blocking=True), labels.to(device=device, non_blocking=True)
-
-
-# They wait to be asked for: PyTorch-Ignite takes a second to import.
-__getattr__ = moved(__name__, fit="vitbook.engine.fit", TrainConfig="vitbook.engine.TrainConfig")

@@ -7,8 +7,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._support.names import unknown
-from vitbook._support.validation import (
+from vitbook._common.names import unknown
+from vitbook._common.validation import (
     check_choice,
     check_grids,
     check_kind,
@@ -135,8 +135,6 @@ class VisionTransformer(nn.Module):
         if isinstance(self.head, nn.Linear):
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
-
-    initialise = initialize  # its name in the first edition
 
 
 def _make_patch_embed(config: ViTConfig) -> PatchEmbedding | HybridEmbedding:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from vitbook._downloads.datasets import CIFAR10_CLASSES
 from vitbook.data import album, album_credits, album_masks
-from vitbook.downloads.datasets import CIFAR10_CLASSES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "vitbook" / "assets" / "album"

@@ -58,7 +58,7 @@ def test_links_of_pages_lead_somewhere(page: Path) -> None:
 
 def test_sections_that_the_package_names_are_in_their_chapters() -> None:
     """Where a mistake, a question or a failure says to read."""
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "vitbook").rglob("*.py"))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "vitbook_workshop").rglob("*.py"))
     named = set(re.findall(r'"(\d\d_\w+)(?:\.ipynb)?#([\w-]+)"', sources))
     anchors = {path.stem: lint.page_anchors(path) for path in CHAPTERS}
     assert len(named) > 50 and not [place for place in named if place[1] not in anchors.get(place[0], ())]
@@ -74,7 +74,7 @@ def test_the_install_cell_installs_only_where_the_package_is_missing(monkeypatch
     assert installs == []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     exec(source, {"installs": installs})
-    assert installs == [f"install -q git+{notebook_tool.repository_url()}"]  # and upgrades nothing
+    assert installs == [f'install -q "vitbook[book] @ git+{notebook_tool.repository_url()}"']  # and upgrades nothing
 
 
 def test_the_address_stands_in_one_place() -> None:

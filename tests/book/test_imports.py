@@ -13,9 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = {full: path for name in api.modules(ROOT) for full, path in api.files(ROOT, name).items()}
 HOMES = {name: chapter.number if chapter else 0 for name, chapter in api.taught(ROOT).items()}
 
-# The model runs the quickest form of attention, which chapter 20 explains, and chapter 5 already needs positions.
-KNOWN = {"positions", "speed"}
-ABOVE = {"cli", "exercises", "diagnosis"}  # these call the others, and nothing else calls them
+KNOWN = {"positions"}  # chapter 5 already needs them
 
 
 def imported(source: str, anywhere: bool = True) -> set[str]:
@@ -34,11 +32,13 @@ def complaints(module: str, source: str) -> list[str]:
     """What is wrong with the imports of a module, by its name at the top of the package."""
     names = imported(source)
     own = {name.split(".")[1] for name in names if name.startswith("vitbook.")} & set(HOMES) - {module}
+    above = {name for name in names if name.startswith("vitbook_workshop")}
     found = []
     if 0 < HOMES[module] <= HOMES["vit"]:
         later = {name for name in own - KNOWN if HOMES[name] > HOMES[module]}
         found += [f"{module} imports {name}, of chapter {HOMES[name]}" for name in later]
-    found += [f"{module} imports {name}" for name in own & ABOVE if module not in ABOVE]
+    if api.modules(ROOT)[module] == "vitbook":
+        found += [f"{module} imports {name} of the workshop" for name in above]
     if module != "plotting" and any(name.startswith("matplotlib") for name in names):
         found.append(f"{module} imports matplotlib; only plotting does")
     return found
@@ -53,7 +53,8 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {}
     for full, path in FILES.items():
         names = imported(path.read_text(encoding="utf-8"), anywhere=False)
-        graph[full] = {part for name in names for part in (name, name.rpartition(".")[0]) if part in FILES} - {full}
+        homes = {name if name in FILES else name.rpartition(".")[0] for name in names}
+        graph[full] = homes & set(FILES) - {full}
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
@@ -61,7 +62,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     ("code", "late"),
     [
         ("from vitbook.pretrained import load_pretrained; load_pretrained('vitbook:cifar10')", "torch._dynamo"),
-        ("import vitbook.exercises.reader", "torch"),
+        ("import vitbook_workshop.exercises.reader", "torch"),
     ],
 )
 def test_what_takes_seconds_is_not_imported_before_it_is_needed(code: str, late: str) -> None:

@@ -37,7 +37,7 @@ def test_it_is_attention_without_preferences():
 
 EXERCISES = '''"""The exercises on averaging."""
 
-from vitbook.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise
 
 CHAPTER = "99_averaging"
 
@@ -59,7 +59,9 @@ CELLS = [
         "# Averaging: attention without preferences\n\nWhat is left of attention without queries and keys?\n\n"
         "**Before this** comes [Attention](01_attention.ipynb). **Time** on a CPU: reading 5 minutes, running 1."
     ),
-    new_code_cell("import torch\n\nfrom vitbook.averaging import average\nfrom vitbook.exercises import check"),
+    new_code_cell(
+        "import torch\n\nfrom vitbook.averaging import average\nfrom vitbook_workshop.exercises import check"
+    ),
     new_code_cell("average(torch.arange(6.0).view(1, 3, 2))"),
     new_markdown_cell("As in Nobody et al. 2099.\n\n## Exercises\n\n### Exercise 1\n\nHow much is a weight of five?"),
     new_code_cell("weight = None"),
@@ -121,7 +123,11 @@ def test_a_new_chapter_is_where_readers_look(book: Path) -> None:
 
 @pytest.mark.slow
 def test_its_tests_exercises_and_outputs_pass(book: Path) -> None:
-    tests = ["tests/test_averaging.py", "tests/book/test_notebooks_exercises.py", "tests/book/test_notebooks_lint.py"]
+    tests = [
+        "tests/vitbook/test_averaging.py",
+        "tests/book/test_notebooks_exercises.py",
+        "tests/book/test_notebooks_lint.py",
+    ]
     run(book, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "averaging", *tests)
     compared = ["--nbval", "--nbval-current-env", "--nbval-sanitize-with", "tests/book/approximate.cfg"]
     run(book, "-m", "pytest", "-q", *compared, "chapters/99_averaging.ipynb")

@@ -9,9 +9,9 @@ from pathlib import Path
 import notebook_lint as lint
 import pytest
 
-from vitbook.exercises import EXERCISES
-from vitbook.exercises.grading import NOT_ATTEMPTED, RIGHT
-from vitbook.exercises.progress import checked, progress
+from vitbook_workshop.exercises import EXERCISES
+from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT
+from vitbook_workshop.exercises.progress import checked, progress
 
 SOLUTION = re.compile(r"<summary>[^<]*Solution[^<]*</summary>(.*?)</details>", re.S)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.S | re.M)

@@ -4,7 +4,7 @@ import json
 
 import record_mistakes as record
 
-from vitbook.runs import RECORDED
+from vitbook.recorded import RECORDED
 
 
 def test_every_mistake_that_can_show_is_measured_for_every_seed():

@@ -26,7 +26,7 @@ from types import SimpleNamespace
 import torch
 
 from vitbook import engine
-from vitbook._support import files
+from vitbook._common import files
 from vitbook.checkpoint import load_checkpoint
 from vitbook.data import Dataset, Split, digits
 from vitbook.engine import TrainConfig, fit

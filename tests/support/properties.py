@@ -1,4 +1,4 @@
-"""The properties of `vitbook.properties`, under one name with those that only the tests of the package need."""
+"""The properties of `faults.properties`, under one name with those that only the tests of the package need."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -7,20 +7,20 @@ import torch
 from scipy.ndimage import zoom
 from torch import Tensor, nn
 
-from vitbook.properties import *  # noqa: F403
-from vitbook.properties import GRID, B, D, N
-from vitbook.properties import _build as build  # noqa: F401
-from vitbook.properties import _classifier as classifier  # noqa: F401
-from vitbook.properties import _close as close
-from vitbook.properties import _differ as differ
-from vitbook.properties import _images as images
-from vitbook.properties import _layer_norm as layer_norm  # noqa: F401
-from vitbook.properties import _same_map as same_map  # noqa: F401
-from vitbook.properties import _shake as shake
-from vitbook.properties import _small_config as small_config
-from vitbook.properties import _transformer_and_words as transformer_and_words  # noqa: F401
-from vitbook.properties import _unequal_batches as unequal_batches  # noqa: F401
 from vitbook.vit import VisionTransformer
+from vitbook_workshop.faults.properties import *  # noqa: F403
+from vitbook_workshop.faults.properties import GRID, B, D, N
+from vitbook_workshop.faults.properties import _build as build  # noqa: F401
+from vitbook_workshop.faults.properties import _classifier as classifier  # noqa: F401
+from vitbook_workshop.faults.properties import _close as close
+from vitbook_workshop.faults.properties import _differ as differ
+from vitbook_workshop.faults.properties import _images as images
+from vitbook_workshop.faults.properties import _layer_norm as layer_norm  # noqa: F401
+from vitbook_workshop.faults.properties import _same_map as same_map  # noqa: F401
+from vitbook_workshop.faults.properties import _shake as shake
+from vitbook_workshop.faults.properties import _small_config as small_config
+from vitbook_workshop.faults.properties import _transformer_and_words as transformer_and_words  # noqa: F401
+from vitbook_workshop.faults.properties import _unequal_batches as unequal_batches  # noqa: F401
 
 
 def backbone(**changes) -> VisionTransformer:

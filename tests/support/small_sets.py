@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from vitbook.downloads.datasets import SOURCES
+from vitbook._downloads.datasets import SOURCES
 
 CIFAR10_CLASSES = "airplane automobile bird cat deer dog frog horse ship truck".split()
 CIFAR100_CLASSES = [f"kind_{i}" for i in range(100)]

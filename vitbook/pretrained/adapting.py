@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from vitbook._support.names import unknown
+from vitbook._common.names import unknown
 from vitbook.positions import LearnedPositions, resize_positions
 from vitbook.vit import VisionTransformer
 

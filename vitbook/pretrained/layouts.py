@@ -18,8 +18,6 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitbook._support.moved import moved
-
 _OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
 REGISTERS = "embedding.register_tokens"
@@ -503,5 +501,3 @@ LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_
 for siglip in (SIGLIP, SIGLIP_NAFLEX):
     LAYOUTS += [siglip, siglip.renamed("siglip", {"vision_model.": ""}, tower=None)]
 LAYOUTS += [SIGLIP_TIMM, SIGLIP_BIG_VISION]
-
-__getattr__ = moved(__name__, untranslate="vitbook.pretrained.translating.untranslate")

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitbook._support.files import ASSETS
-from vitbook._support.json_config import from_json
-from vitbook._support.names import listed, unknown
-from vitbook._support.outlines import shapes_alone
+from vitbook._common.files import ASSETS
+from vitbook._common.json_config import from_json
+from vitbook._common.names import listed, unknown
+from vitbook._common.outlines import shapes_alone
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT

@@ -8,8 +8,8 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitbook._support.images import center_crop, to_rgb, to_tensor
-from vitbook._support.validation import in_words
+from vitbook._common.images import center_crop, to_rgb, to_tensor
+from vitbook._common.validation import in_words
 from vitbook.data import normalize
 
 _MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
@@ -72,8 +72,6 @@ class Preprocessing:
     def normalize(self, images: UInt8[Tensor, "*batch channels h w"]) -> Float[Tensor, "*batch channels h w"]:
         """As `vitbook.data.normalize`, with this mean and standard deviation."""
         return normalize(images, *self.moments)
-
-    normalise = normalize  # the spelling of earlier editions
 
     def view(self, image: Image.Image | UInt8[Tensor, "3 rows columns"]) -> UInt8[Tensor, "1 channels height width"]:
         """What the model sees of an image, in its size."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitbook._support.files import ASSETS
+from vitbook._common.files import ASSETS
 
 # family: address of a folder, and the files' names there
 FAMILIES = {
@@ -65,7 +65,7 @@ class Published:
 
     def fetch(self, mirrors: Sequence[str] = (), progress: bool = True) -> Path:
         """The file, downloaded unless it is there already. Errors are those of `fetch_pinned`."""
-        from vitbook.downloads.fetching import fetch_pinned  # here, because pooch and requests take long to import
+        from vitbook._downloads.fetching import fetch_pinned  # here, because pooch and requests take long to import
 
         mirrors = (*mirrors, FAMILIES[self.family][0])
         return fetch_pinned(self.path, self.sha256, round(self.megabytes * 1e6), mirrors, progress=progress)

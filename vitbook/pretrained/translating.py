@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from vitbook._support.names import listed
+from vitbook._common.names import listed
 from vitbook.pretrained.layouts import CLASS, LAYOUTS, PATCHES, POSITIONS, REGISTERS, Layout, Row
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vitbook._support.files import refuse_pipes
+from vitbook._common.files import refuse_pipes
 from vitbook.checkpoint import load_checkpoint
 
 _SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours

@@ -1,0 +1,177 @@
+"""`explore` makes "Ask it" of any model and images."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from test_live_ask import CELLS, Figure, asked, close, without_heads
+from torch.testing import assert_close
+
+from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
+from vitbook.cnn import SmallCNN
+from vitbook.data import photograph
+from vitbook.modern import ModernConfig, ModernViT
+from vitbook.pretrained import Preprocessing, Pretrained
+from vitbook.vit import VisionTransformer, ViTConfig
+from vitbook_workshop.live.explore import explore
+
+pytest_plugins = ["browser"]
+
+PREPARE = Preprocessing((0.5, 0.4, 0.3), (0.25, 0.2, 0.3), (12, 20))
+TITLES = ("<i>portrait</i>", "</script>flower")
+CLASSES = ("cat", "dog", "$& {query}", "<b>owl</b>")
+
+
+def small_vit(**changes) -> VisionTransformer:
+    """Two blocks of three heads with weights large enough that attention is far from even."""
+    torch.manual_seed(3)
+    settings = dict(image_size=(12, 20), patch_size=4, num_classes=4, dim=24, depth=2, num_heads=3, mlp_dim=48)
+    model = VisionTransformer(ViTConfig(**settings | changes))
+    for block in model.encoder.blocks:
+        block.attn.qkv.weight.data *= 2
+    if model.config.num_classes:
+        torch.nn.init.normal_(model.head.weight)
+    return model.eval()
+
+
+def photos() -> torch.Tensor:
+    """Two cuts from photographs, larger than the model's images."""
+    return torch.stack([photograph(name)[:, 40:70, 80:130] for name in ("portrait", "flower")])
+
+
+def still(figure) -> str:
+    """What a notebook has of it, in words."""
+    return re.sub(r"<[^>]+>", "", figure._repr_html_()).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize("changes", [{}, dict(class_token=False, pool="mean"), dict(channels=1)], ids=str)
+def test_a_notebook_has_a_still_that_says_what_the_model_says(changes):
+    model = small_vit(dropout=0.5, **changes).train()
+    prepare = PREPARE if model.config.channels == 3 else Preprocessing((0.5,), (0.25,), (12, 20))
+    figure = explore(model, photos(), prepare)
+    assert model.training
+    with torch.no_grad():
+        share, k = model.eval()(prepare(photos()[0]))[0].softmax(dim=-1).max(dim=-1)
+    assert f"The model says class {k} ({100 * share:.1f} %)." in still(figure)
+    assert ("the class token" if model.config.class_token else "the first patch") + " attends to" in still(figure)
+    assert "Live in the page that save writes." in still(figure)
+    assert figure == explore(model, photos(), prepare)
+
+
+def test_the_page_says_of_each_image_what_torch_says_and_of_another_size_too(browser, tmp_path):
+    browser.screen()
+    for size, note in {(12, 20): "", (16, 12): "Positions were resized from 3×5 to 4×3 patches."}.items():
+        prepare = Preprocessing(PREPARE.mean, PREPARE.std, size)
+        explore(small_vit(), photos(), prepare, titles=TITLES, class_names=CLASSES).save(tmp_path / "page.html")
+        model = small_vit()
+        if note:
+            model.resize(size)
+        figure = Figure(browser, tmp_path / "page.html")
+        for image, title in zip(photos(), TITLES, strict=True):
+            choice = figure.page.locator("[name=photo]").nth(TITLES.index(title))
+            assert choice.get_attribute("aria-label") == title
+            choice.check()
+            figure.page.wait_for_function(f"() => location.hash.includes('photo=image-{TITLES.index(title)}')")
+            with torch.no_grad(), recorded_attention(model) as weights:
+                shares = model(prepare(image))[0].softmax(dim=-1)
+            close(figure.shares("untouched"), shares)
+            said = figure.says()
+            assert said == f"Untouched, the model says {CLASSES[shares.argmax()]} ({100 * shares.max():.1f} %)."
+            largest = torch.stack(weights)[:, 0, :, 0].flatten(0, 1).amax(dim=-1)
+            labels = [float(label.rpartition(", ")[2].partition("\u00a0")[0]) for label in figure.heads("untouched")]
+            assert_close(torch.tensor(labels), 100 * largest, atol=0.06, rtol=0)
+        assert figure.page.locator(".speed").inner_text().startswith(note or "One answer took ")
+    assert browser.errors == []
+
+
+def test_without_classes_it_says_how_similar_the_features_stay(browser, tmp_path):
+    browser.screen()
+    trained, image = Pretrained(small_vit(num_classes=0), PREPARE, None, "vitbook", ()), photos()[0]
+    inputs = PREPARE(image)
+    figure = explore(trained.model, photos(), PREPARE)
+    assert "The model has no classes; it gives 24 features." in still(figure)
+    figure.save(tmp_path / "page.html")
+    figure = Figure(browser, tmp_path / "page.html")
+    assert figure.says() == "The model gives 24 features and no class."
+    for selector in (".bars", ".ask-first", ".predict"):
+        assert figure.page.locator(selector).first.is_hidden()
+    figure.page.locator("[data-column=untouched] .heads button").nth(4).click()
+    figure.page.locator("[name=remove]").click()
+    without = without_heads(trained, (1, 1)).model
+    with torch.no_grad():
+        before, after = trained.model(inputs)[0], without(inputs)[0]
+        lens = logit_lens(without, residual_stream(without, inputs))[:, 0]
+    cosine, moved = F.cosine_similarity(before, after, dim=0), (after - before).abs().max()
+    assert figure.says() == (
+        f"The model gives 24 features and no class. Changed and untouched, they have a cosine of {cosine:.3f}; the "
+        f"feature that moves most moves by {moved:.2f}."
+    )
+    figure.page.locator(".lens summary").click()
+    shown = figure.page.locator(".lens tbody td:last-child").all_inner_texts()
+    numbers = torch.tensor([float(text.replace("−", "-")) for text in shown])
+    assert_close(numbers, F.cosine_similarity(lens, before, dim=-1), atol=6e-4, rtol=0)
+    figure.page.locator("[name=reset]").click()
+    figure.settle()
+    figure.page.locator("[name=each]").click()
+    figure.page.locator(".drop").last.wait_for()
+    assert float(figure.page.locator(".drop").nth(4).inner_text()) == pytest.approx(cosine.item(), abs=0.006)
+    assert browser.errors == []
+
+
+def test_registers_are_asked_and_are_no_patches(browser, tmp_path):
+    browser.screen()
+    torch.manual_seed(1)
+    size = dict(image_size=(12, 20), patch_size=4, num_classes=4, dim=24, depth=2, num_heads=3, mlp_dim=48)
+    model = ModernViT(ModernConfig(**size, registers=2, rotary_base=100.0, norm="rms", swiglu=True)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    explore(model, photos(), PREPARE).save(tmp_path / "page.html")
+    figure = Figure(browser, tmp_path / "page.html")
+    image = Image.fromarray(photos()[0].permute(1, 2, 0).numpy())
+    shares, weights = asked(Pretrained(model, PREPARE, None, "vitbook", ()), image)
+    close(figure.shares("untouched"), shares)
+    names = ["the class token", "register 0", "register 1"]
+    names += [f"row {row}, column {column}" for row in range(3) for column in range(5)]
+
+    def most(row: torch.Tensor) -> str:
+        return f"{names[row.argmax()]}, {100 * row.max():.1f}\u00a0%"
+
+    labels = [label.partition(": most on ")[2] for label in figure.heads("untouched")]
+    assert labels == [most(row) for row in weights[:, :, 0].flatten(0, 1)]
+    caption = figure.page.locator(".caption")
+    for press, token in (("[data-patch='7']", 3 + 7), ("[name=token] >> nth=2", 2)):
+        figure.page.locator(press).click()
+        row = weights[1, 0, token]
+        said = f"Untouched, block 1, head 0: what {names[token]} attends to. Most: {most(row)}."
+        assert caption.inner_text() == said
+        shown = [label.rpartition(": ")[2].partition("\u00a0")[0] for label in figure.page.evaluate(CELLS)]
+        assert_close(torch.tensor([float(share) for share in shown]), 100 * row[3:], atol=0.06, rtol=0)
+    assert "query=2" in figure.page.evaluate("location.hash")
+    figure.page.locator("[name=mode][value=cover]").check()
+    figure.page.locator("[data-patch='7']").click()
+    figure.page.locator("[name=show]").click()
+    inputs = PREPARE(photos()[0])
+    inputs[..., 4:8, 8:12] = 0
+    with torch.no_grad():
+        close(figure.shares("changed"), model(inputs)[0].softmax(dim=-1))
+    assert browser.errors == []
+
+
+@pytest.mark.door
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(images=photos().float()), r"images must be uint8 .*got torch.float32 \(2, 3, 30, 50\)"),
+        (dict(images=photos()[0]), r"got torch.uint8 \(3, 30, 50\)"),
+        (dict(prepare=Preprocessing(PREPARE.mean, PREPARE.std, (14, 20))), "14×20 is not divisible by patch size 4"),
+        (dict(prepare=PREPARE.normalize), "prepare must be a Preprocessing"),
+        (dict(titles=["one"]), "titles must be 2, one for each image, got 1"),
+        (dict(class_names=["cat", "dog"]), "class_names must be 4, one for each class, got 2"),
+        (dict(model=SmallCNN(3, 10)), "model must be one of VisionTransformer, .*, got SmallCNN"),
+    ],
+)
+def test_what_does_not_fit_is_named(changes, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        explore(**dict(model=small_vit(), images=photos(), prepare=PREPARE) | changes)

@@ -1,0 +1,156 @@
+"""Whatever kind of file an image comes in, it is the same image; and what is no image is named."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitbook._common.images import center_crop, decode_image, read_image, to_rgb
+
+RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
+LOSSY = 6  # levels by which JPEG and WEBP may be off
+
+
+def quarters(mode: str = "RGB") -> Image.Image:
+    """Red, green over blue, white, in 64×32 pixels: no turn or flip leaves it as it is."""
+    image = Image.new("RGB", (64, 32), WHITE)
+    for color, (x, y) in ((RED, (0, 0)), (GREEN, (32, 0)), (BLUE, (0, 16))):
+        image.paste(color, (x, y, x + 32, y + 16))
+    return image.convert(mode)
+
+
+def file(image: Image.Image, kind: str, **options) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def corners(image: Image.Image) -> list[tuple[int, int, int]]:
+    """The color in the middle of each quarter: above left, above right, below left, below right."""
+    assert image.mode == "RGB"
+    width, height = image.size
+    return [image.getpixel((width * x // 4, height * y // 4)) for y in (1, 3) for x in (1, 3)]
+
+
+def assert_near(got, expected, tolerance: int) -> None:
+    assert np.abs(np.array(got) - np.array(expected)).max() <= tolerance, f"expected {expected}, got {got}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "tolerance"),
+    [
+        *[("RGB", kind, 0) for kind in ("PNG", "BMP", "TIFF", "GIF")],
+        *[("P", "PNG", 0), ("P", "GIF", 0), ("RGBA", "PNG", 0)],
+        *[("RGB", "JPEG", LOSSY), ("RGB", "WEBP", LOSSY), ("CMYK", "JPEG", LOSSY)],
+    ],
+)
+def test_colors_are_what_they_were(mode, kind, tolerance):
+    got = decode_image(file(quarters(mode), kind), "it")
+    assert got.size == (64, 32)
+    assert_near(corners(got), [RED, GREEN, BLUE, WHITE], tolerance)
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("L", "PNG"), ("1", "PNG"), ("LA", "PNG")])
+def test_gray_becomes_three_equal_channels(mode, kind):
+    image = Image.new("L", (24, 16), 0)
+    image.paste(255, (12, 0, 24, 16))
+    assert corners(decode_image(file(image.convert(mode), kind), "it")) == [BLACK, WHITE, BLACK, WHITE]
+
+
+def test_sixteen_bits_become_eight():
+    levels = np.array([[0, 128, 129, 257], [32_768, 65_278, 65_407, 65_535]], dtype=np.uint16)
+    got = np.asarray(decode_image(file(Image.fromarray(levels), "PNG"), "it"))
+    assert got[..., 0].tolist() == [[0, 0, 1, 1], [128, 254, 255, 255]]
+    assert (got == got[..., :1]).all()
+
+
+def test_what_is_transparent_lies_on_white():
+    image = quarters("RGBA")
+    image.paste((0, 0, 0, 0), (0, 0, 32, 16))
+    image.paste((0, 0, 0, 128), (32, 0, 64, 16))
+    assert_near(corners(decode_image(file(image, "PNG"), "it")), [WHITE, (127, 127, 127), BLUE, WHITE], 1)
+    palette = quarters("P")
+    red = palette.getpixel((0, 0))
+    for kind in ("PNG", "GIF"):
+        assert corners(decode_image(file(palette, kind, transparency=red), "it")) == [WHITE, GREEN, BLUE, WHITE]
+    assert corners(decode_image(file(Image.new("L", (24, 16), 7), "PNG", transparency=7), "it")) == [WHITE] * 4
+
+
+TURNS = {  # EXIF's orientation → where the corners of the stored image are to be seen
+    1: [RED, GREEN, BLUE, WHITE],
+    2: [GREEN, RED, WHITE, BLUE],
+    3: [WHITE, BLUE, GREEN, RED],
+    6: [BLUE, RED, WHITE, GREEN],
+    8: [GREEN, WHITE, RED, BLUE],
+}
+
+
+def turned(turn: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010F] = turn, "a maker of cameras"
+    return exif
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+@pytest.mark.parametrize("turn", TURNS)
+def test_an_image_is_turned_once_as_its_exif_says(kind, turn):
+    got = decode_image(file(quarters(), kind, exif=turned(turn)), "it")
+    assert got.size == ((32, 64) if turn > 4 else (64, 32))
+    assert_near(corners(got), TURNS[turn], LOSSY)
+    assert corners(to_rgb(got)) == corners(got), "once"
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow's, over what it could not read
+def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path):
+    """As training, prediction and explanation read it: from the file, then once more by the preprocessing."""
+    exif = turned(6).tobytes().removeprefix(b"Exif\0\0")
+    content = file(quarters(), "JPEG", exif=turned(6))
+    start, seen = content.index(exif), set()
+    for at in range(start, start + len(exif)):
+        (tmp_path / "damaged").write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+        image = read_image(tmp_path / "damaged")
+        assert image.tobytes() == to_rgb(image).tobytes()
+        seen.add(image.size)
+    assert seen == {(64, 32), (32, 64)}, "the orientation counts where it can be read"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "its format is unknown"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n", "its format is unknown"),
+        (file(quarters(), "JPEG")[:-40], "truncated"),
+        (file(Image.new("F", (2, 2), 0.5), "TIFF"), "floating-point"),
+        (file(Image.new("I", (2, 2), 70_000), "TIFF"), "gray levels must lie in 0 … 65,535, lie in 70,000 … 70,000"),
+    ],
+    ids=["empty", "program", "cut JPEG", "floats", "32 bits"],
+)
+def test_what_is_no_image_is_named(tmp_path, content, why):
+    (tmp_path / "file.png").write_bytes(content)
+    with pytest.raises(ValueError, match=f"file.png cannot be read as an image: .*{why}"):
+        read_image(tmp_path / "file.png")
+
+
+def test_what_is_no_file_is_named(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe.png")
+    for path in (tmp_path, tmp_path / "pipe.png"):
+        with pytest.raises(ValueError, match=f"{path.name} must be an image file, got a folder, pipe, socket or dev"):
+            read_image(path)
+    with pytest.raises(FileNotFoundError, match="nowhere.png"):
+        read_image(tmp_path / "nowhere.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ValueError, match="it cannot be read .*exceeds limit"):
+        decode_image(file(quarters(), "PNG"), "it")
+
+
+@pytest.mark.parametrize("size", [(90, 30), (30, 90), (60, 30), (400, 300)])
+def test_the_middle_is_taken_and_scaled(size):
+    """Of an image twice as wide as high, as much as fits."""
+    width, height = min(size[0], 2 * size[1]), min(size[0] // 2, size[1])
+    left, top = (size[0] - width) // 2, (size[1] - height) // 2
+    image = Image.new("RGB", size, RED)
+    image.paste(BLUE, (left, top, left + width, top + height))
+    got = center_crop(image, 8, 16)
+    assert got.size == (16, 8) and corners(got) == [BLUE] * 4

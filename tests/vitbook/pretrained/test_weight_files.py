@@ -1,0 +1,146 @@
+"""Every kind of file gives the tensors that were put in; what is none, is damaged or contains code is refused.
+
+Files that are made to do harm are in tests/vitbook/test_hostile.py.
+"""
+
+import argparse
+import os
+import random
+import re
+
+import foreign
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from vitbook.checkpoint import save_checkpoint
+from vitbook.pretrained import load_pretrained
+from vitbook.pretrained.weight_files import read_file, tensors_in
+
+STATE = foreign.timm(depth=1)
+KINDS = [".npz", ".safetensors", ".pth", ".pt", ".bin", ".json"]
+
+
+def write(path, state=STATE):
+    if path.suffix == ".npz":
+        np.savez(path, **{name: tensor.numpy() for name, tensor in state.items()})
+    elif path.suffix == ".safetensors":
+        save_file(state, path)
+    elif path.suffix == ".json":
+        save_checkpoint(path.parent, path.stem, state, {"fact": 1})
+    else:
+        torch.save(state, path)
+    return path
+
+
+def equal(state, expected=STATE) -> bool:
+    return state.keys() == expected.keys() and all(torch.equal(state[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_put_in_comes_out(tmp_path, kind):
+    content, facts = read_file(write(tmp_path / f"weights{kind}"))
+    state, nest = tensors_in(content)
+    assert equal(state)
+    assert (nest, facts) == (None, {"fact": 1} if kind == ".json" else {})
+
+
+@pytest.mark.parametrize("nest", ["model", "state_dict", "model_state_dict"])
+def test_tensors_are_taken_from_where_training_code_keeps_them(tmp_path, nest):
+    torch.save({nest: STATE, "epoch": 3, "optimizer": {"lr": 0.1}}, tmp_path / "a.pth")
+    state, key = tensors_in(read_file(tmp_path / "a.pth")[0])
+    assert key == nest and equal(state)
+
+
+def test_two_names_may_share_their_numbers_and_no_more():
+    one = torch.rand(300)
+    assert tensors_in({"a": one, "b": one})[0].keys() == {"a", "b"}
+    with pytest.raises(ValueError, match="weights of 3,600 bytes share 1,200 among them"):
+        tensors_in({"a": one, "b": one, "c": one})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [".pth", ".npz"])
+def test_a_flipped_bit_is_noticed_or_changes_nothing(tmp_path, kind):
+    """Anywhere in the file, and where the list of its members could hide one.
+
+    Marked as a folder (byte 38 of its entry), torch would read nothing of it; with a longer comment (byte 32), zipfile
+    would pass over the next.
+    """
+    path, dice = write(tmp_path / f"weights{kind}", {"a": torch.rand(30), "b": torch.rand(9)}), random.Random(0)
+    content, expected = path.read_bytes(), tensors_in(read_file(path)[0])[0]
+    flips = [(dice.randrange(len(content)), dice.randrange(8)) for _ in range(150)]
+    for entry in (match.start() for match in re.finditer(b"PK\x01\x02", content)):
+        flips += [(entry + 38, 4), *((entry + 32, bit) for bit in range(8))]
+    refused = 0
+    for at, bit in flips:
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << bit
+        path.write_bytes(flipped)
+        try:
+            assert equal(tensors_in(read_file(path)[0])[0], expected), f"bit {bit} of byte {at} changed unnoticed"
+        except ValueError as error:
+            assert str(path) in str(error)
+            refused += 1
+    assert refused > 75
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_are_cut_short_or_of_another_kind_are_refused(tmp_path, kind):
+    path = write(tmp_path / f"weights{kind}")
+    part = next(tmp_path.glob("*.safetensors")) if kind == ".json" else path
+    content = part.read_bytes()
+    for damaged in (
+        *(content[: int(share * len(content))] for share in (0, 0.02, 0.5, 0.98)),
+        b"no weights, but words",
+    ):
+        part.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"weights[-\w]*\."):
+            read_file(path)
+    for other in (b"\x80\x02", b"PK\x03\x04", bytes(range(256)) * 9):
+        path.write_bytes(other)
+        with pytest.raises(ValueError, match=f"weights{kind} (holds no weights|should be)"):
+            read_file(path)
+
+
+def test_settings_beside_the_weights_are_not_run(tmp_path):
+    torch.save({"model": STATE, "args": argparse.Namespace(lr=0.1)}, tmp_path / "a.pth")
+    with pytest.raises(ValueError, match="to read it would run argparse.Namespace"):
+        read_file(tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize("load", [read_file, load_pretrained])
+def test_a_missing_file_a_folder_and_a_pipe_are_named(tmp_path, load):
+    for name in (*(f"weights{kind}" for kind in KINDS), "weights.h5"):
+        with pytest.raises(FileNotFoundError, match=name):
+            load(tmp_path / name)
+    (tmp_path / "weights.pth").mkdir()
+    with pytest.raises(FileNotFoundError, match="weights.pth.*best.json"):
+        load(tmp_path / "weights.pth")
+    (tmp_path / "weights.h5").write_bytes(b"\x89HDF")
+    with pytest.raises(ValueError, match="weights.h5 should be a file of weights, .npz, .safetensors, .pth, .pt, .bin"):
+        load(tmp_path / "weights.h5")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("kind", [".pth", ".safetensors"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, kind):
+    os.mkfifo(tmp_path / f"weights{kind}")
+    with pytest.raises(ValueError, match=f"weights{kind} must be a file, got a pipe or a device"):
+        load_pretrained(tmp_path / f"weights{kind}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"a": 3.0}, "'a': expected a tensor of floating-point numbers under a name, got float"),
+        ({"a": np.ones(3, int)}, "'a': expected .* got int64"),
+        ({3: torch.ones(2)}, "3: expected .* under a name"),
+        ({"a": torch.ones(2).to_sparse()}, "a: expected a tensor with all of its numbers, got torch.sparse_coo"),
+        ({"a": torch.ones(2, device="meta")}, "a: expected .* on meta"),
+    ],
+)
+def test_what_is_no_tensor_is_named(content, message):
+    with pytest.raises(ValueError, match=message):
+        tensors_in(content)

@@ -1,0 +1,246 @@
+"""`vitbook diagnose` on files that a stranger might have."""
+
+import json
+from dataclasses import fields
+
+import pytest
+
+from vitbook_workshop.commands import main
+from vitbook_workshop.faults.diagnosis import Finding
+
+RIGHT = """
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.norm1, self.norm2, self.heads = nn.LayerNorm(dim), nn.LayerNorm(dim), heads
+        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+
+    def forward(self, x):
+        B, T, D = x.shape
+        q, k, v = self.qkv(self.norm1(x)).reshape(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        weights = (q @ k.mT * (D // self.heads) ** -0.5).softmax(-1)
+        x = x + self.out((weights @ v).transpose(1, 2).reshape(B, T, D))
+        return x + self.mlp(self.norm2(x))
+
+
+class ViT(nn.Module):
+    def __init__(self, num_classes=4, dim=24):
+        super().__init__()
+        self.patches = nn.Conv2d(3, dim, 4, 4)
+        self.cls = nn.Parameter(0.02 * torch.randn(1, 1, dim))
+        self.pos = nn.Parameter(0.02 * torch.randn(1, 17, dim))
+        self.blocks = nn.Sequential(Block(dim, 3), Block(dim, 3))
+        self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, num_classes)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).mT
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1) + self.pos
+        return self.head(self.norm(self.blocks(x))[:, 0])
+"""
+FAULTS = {" * (D // self.heads) ** -0.5": "", "(weights @ v).transpose(1, 2)": "(weights @ v)"}
+BAD = """
+import time, os
+from torch import nn
+unfit = 3
+def raises(): raise RuntimeError("no NVIDIA driver\\non this machine")
+def hangs(): time.sleep(1000)
+def ends(): raise SystemExit(3)
+def dies(): os._exit(7)
+def gives(): return {"model": 1}
+def needs(width): return nn.Linear(width, 2)
+def words():
+    print("hello"); return nn.Flatten(0)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "torch.py").write_text(RIGHT)  # a name that Python knows otherwise
+    (tmp_path / "package" / "model.py").write_text(RIGHT)
+    wrong = RIGHT
+    for right, fault in FAULTS.items():
+        assert wrong.count(right) == 1
+        wrong = wrong.replace(right, fault)
+    (tmp_path / "wrong.py").write_text(wrong)
+    (tmp_path / "bad.py").write_text(BAD)
+    (tmp_path / "broken.py").write_text("def build(:")
+    return tmp_path
+
+
+def diagnosed(*arguments: str) -> int:
+    return main(["diagnose", *arguments])
+
+
+@pytest.mark.parametrize("target", ["package/torch.py:ViT", "package.model:ViT"])
+def test_nothing_is_found_in_a_right_model(folder, capsys, target):
+    assert diagnosed(target, "--args", '{"num_classes": 7}', "--image-shape", "3", "16", "16") == 0
+    out, err = capsys.readouterr()
+    assert "Nothing found" in out and "FAILED" not in out and not err
+
+
+def test_both_faults_of_a_model_are_named(folder, capsys):
+    arguments = "wrong.py:ViT", "--image-shape", "3", "16", "16"
+    assert diagnosed(*arguments) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("FAILED") == 2 and "no scale before the softmax" in out and "transpose" in out
+    assert diagnosed(*arguments, "--json") == 1
+    findings = json.loads(capsys.readouterr().out)
+    failed = [finding["name"] for finding in findings if finding["result"] == "FAILED"]
+    assert failed == ["heads_keep_tokens_whole", "scores_are_scaled"]
+    assert all(set(finding) == {field.name for field in fields(Finding)} | {"link"} for finding in findings)
+    assert {finding["link"] for finding in findings if finding["result"] == "FAILED"} == {
+        "https://vitbook.github.io/vitbook/chapters/02_scale.html#which-d",
+        "https://vitbook.github.io/vitbook/chapters/04_multihead.html#cutting-queries-keys-and-values-into-heads",
+    }
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers_is_diagnosed_by_its_logits(folder, capsys):
+    (folder / "hf.py").write_text(
+        "from transformers import ViTConfig, ViTForImageClassification\n"
+        "def build(**settings): return ViTForImageClassification(ViTConfig(num_labels=5, **settings))"
+    )
+    settings = dict(hidden_size=48, num_hidden_layers=2, num_attention_heads=3, intermediate_size=96)
+    settings |= dict(image_size=16, patch_size=4)
+    assert diagnosed("hf.py:build", "--args", json.dumps(settings), "--image-shape", "3", "16", "16") == 0
+    assert "Nothing found" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_weights_are_diagnosed_by_name(capsys):
+    assert diagnosed("vitbook:cifar10", "--json") == 0
+    findings = {finding["name"]: finding["result"] for finding in json.loads(capsys.readouterr().out)}
+    assert findings["first_loss_is_near_ln_k"] == "not asked"  # they are trained
+    assert findings["every_pixel_counts"] == "passed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "options", "said"),
+    [
+        (
+            "bad.py:raises",
+            [],
+            "building it with {} stops with RuntimeError: no NVIDIA driver on this machine (bad.py, ",
+        ),
+        ("bad.py:hangs", ["--timeout", "10"], "stopped after 10 s, at: building the model"),
+        ("bad.py:ends", [], "stops with SystemExit: 3"),
+        ("bad.py:dies", [], "Python itself stopped at: building the model (exit status 7"),
+        ("bad.py:gives", [], "gives returns an object of type dict; expected a torch.nn.Module"),
+        ("bad.py:unfit", [], "unfit is of type int"),
+        ("bad.py:needs", [], "missing 1 required positional argument: 'width'"),
+        ("bad.py:needs", ["--args", '{"width": 3}'], "images (3, 224, 224) do not go through: RuntimeError"),
+        ("bad.py:words", [], "logits (B, K) should come out, got the shape (301056,)"),
+        ("bad.py:nobody", [], "bad.py has no nobody"),
+        ("bad.py", [], "expected package.module:build"),
+        ("nowhere.py:ViT", [], "there is no such file"),
+        ("nowhere.model:ViT", [], "ModuleNotFoundError: No module named 'nowhere'"),
+        ("broken.py:build", [], "importing broken.py stops with SyntaxError"),
+        ("vitbook:nothing", [], "vitbook:nothing"),
+        ("nothing.pth", [], "nothing.pth"),
+    ],
+)
+def test_what_cannot_be_examined_is_said_in_one_line(folder, capsys, target, options, said):
+    assert diagnosed(target, *options) == 1
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1 and said in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("option", ["--args", "--like-args"])
+@pytest.mark.parametrize("wrong", ["[1]", "{", "num_classes=10"])
+def test_arguments_are_a_json_object(capsys, option, wrong):
+    assert diagnosed("model.py:ViT", option, wrong) == 2
+    assert "JSON object" in capsys.readouterr().err
+
+
+def compared(capsys, *arguments: str) -> dict:
+    diagnosed(*arguments, "--image-shape", "3", "16", "16", "--json")
+    return next(f for f in json.loads(capsys.readouterr().out) if f["name"] == "same_as_the_reference")
+
+
+SIZES = {"dim": 24, "depth": 2, "num_heads": 3, "mlp_dim": 48, "patch_size": 4}
+
+
+def test_a_reference_of_other_names_tells_where_a_model_goes_wrong(folder, capsys):
+    like = "--like", "vit_ti_16", "--like-args", json.dumps(SIZES)
+    assert compared(capsys, "package.model:ViT", *like)["details"].count("standard deviations") == 1  # ε: 1e-5 and 1e-6
+    found = compared(capsys, "wrong.py:ViT", *like)
+    assert (
+        "up to the output of blocks.0.qkv (Linear), and part before that of blocks.0.out (Linear)" in found["details"]
+    )
+    assert "“no scale”" in found["suspect"] and "“merged without transpose”" in found["suspect"]
+    assert compared(capsys, "wrong.py:ViT", "--like", "wrong.py:ViT")["result"] == "passed"
+
+
+TIMM = (
+    RIGHT
+    + """
+def create_model(name, num_classes, in_chans, img_size):
+    assert (name, in_chans, tuple(img_size)) == ("vit_small", 3, (16, 16))
+    return ViT(num_classes)
+"""
+)
+
+
+@pytest.mark.slow
+def test_models_of_timm_are_made_by_their_names(folder, capsys, monkeypatch):
+    (folder / "timm.py").write_text(TIMM)
+    monkeypatch.syspath_prepend(folder)
+    found = compared(capsys, "wrong.py:ViT", "--like", "timm:vit_small")
+    assert found["result"] == "FAILED" and "blocks.0.out (Linear)" in found["details"]
+    assert diagnosed("wrong.py:ViT", "--image-shape", "3", "16", "16", "--like", "timm:another") == 1
+    assert "building another of timm stops with AssertionError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_models_of_transformers_are_made_by_their_class(folder, capsys):
+    sizes = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=48, patch_size=4)
+    sizes |= dict(layer_norm_eps=1e-5)
+    right = compared(capsys, "package.model:ViT", "--like", "transformers:ViT", "--like-args", json.dumps(sizes))
+    assert right["result"] == "passed"
+
+
+@pytest.mark.slow
+def test_a_model_is_tried_on_images_of_a_folder(folder, capsys):
+    from PIL import Image
+
+    for label in range(4):
+        (folder / "photos" / str(label)).mkdir(parents=True)
+        for i in range(12):
+            image = Image.new("RGB", (16, 16), (60 * label, 5 * i, 90))
+            image.save(folder / "photos" / str(label) / f"{i}.png")
+    command = "package.model:ViT", "--image-shape", "3", "16", "16", "--data", "photos", "--json"
+    diagnosed(*command)
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert findings["labels_are_in_range"]["result"] == "passed"
+    assert findings["one_batch_can_be_learned"]["result"] == "passed"
+    diagnosed(*command, "--args", '{"num_classes": 3}')
+    findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert "labels from 0 to 3" in findings["labels_are_in_range"]["details"]
+
+
+def test_a_pickle_is_never_run(folder, capsys):
+    import pickle
+
+    class Hostile:
+        def __reduce__(self):
+            return eval, ("open('ran', 'w')",)
+
+    (folder / "model.pth").write_bytes(pickle.dumps(Hostile()))
+    assert diagnosed("model.pth") == 1
+    assert not (folder / "ran").exists() and capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_what_a_build_prints_is_passed_on_beside_the_report(folder, capsys):
+    (folder / "loud.py").write_text(RIGHT + "\nprint('made\\nby me')")
+    assert diagnosed("loud.py:ViT", "--image-shape", "3", "16", "16", "--json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) and err == "the code printed: made …\n"

@@ -1,0 +1,376 @@
+"""The commands of `vitbook`: each a dataclass, of which tyro makes options and help, and one call.
+
+A command imports what it needs when it is called: help and usage errors need neither torch nor the models.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import tyro
+from tyro.conf import Positional
+
+PROGRAM = "vitbook"
+TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
+
+
+def _source(checkpoint: Path, weights: str | None) -> Path | str:
+    """Where a model is to come from. Raises ValueError where both are named."""
+    if weights and checkpoint != TRAINED:
+        raise ValueError(f"name a checkpoint or weights, got both: {checkpoint} and {weights}")
+    return weights or checkpoint
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What the defaults of all other options of `train` depend on."""
+
+    model: str | None = None
+    config: Path | None = None
+    init: str | None = None
+    tune: str | None = None
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
+
+    run: Any  # a vitbook_workshop.commands.training_runs.Run, of which `defaults` makes the options
+    config: Path | None = None  # another run's folder, or a recipe's name: its settings, unless options differ
+    resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
+    progress: bool = True  # whether to show a bar
+    seeds: int = 1  # how many times to train, each with the next seed, in a folder of its own inside the folder
+
+    def __post_init__(self):
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+
+    @classmethod
+    def defaults(cls, arguments: Sequence[str]) -> "Train":
+        """The command before its options: the run of --config, --model, --init and --tune."""
+        from vitbook_workshop.commands import training_runs
+
+        start = tyro.cli(_Start, args=arguments, return_unknown_args=True, add_help=False)[0]
+        return cls(training_runs.run_of(start.model, start.config, start.init, start.tune))
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import training_runs
+
+        all_runs = training_runs.with_seeds(self.run, self.seeds)
+        histories = [self._train(run) for run in all_runs]
+        if self.seeds == 1:
+            print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
+        else:
+            print(training_runs.over_seeds(histories))
+            places = " ".join(str(run.place) for run in all_runs)
+            print(f"to test them: {PROGRAM} evaluate {places}")
+        recipes = [
+            name
+            for name, path in training_runs.RECIPES.items()
+            if training_runs.read_run(path).dataset == self.run.dataset
+        ]
+        if recipes and self.run.model == training_runs.Run.model:
+            better = " or ".join(f"--config {name}" for name in recipes)
+            print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
+
+    def _train(self, run: Any) -> list[dict]:
+        """Train once, and print the last record."""
+        from vitbook_workshop.commands import training_runs
+
+        try:
+            records = training_runs.train_run(run, self.resume, self.progress)
+        except KeyboardInterrupt:
+            if not (run.place / "last.json").exists():
+                raise KeyboardInterrupt("stopped before the first checkpoint") from None
+            quoted = shlex.join if os.name == "posix" else subprocess.list2cmdline
+            again = quoted([PROGRAM, "train", "--config", str(run.place / "run.json"), "--resume"])
+            if self.seeds > 1:
+                again = "the same command with --resume"
+            raise KeyboardInterrupt(f"stopped; from the last checkpoint on: {again}") from None
+        for name, value in records[-1].items():
+            print(f"{name.replace('_', ' '):<20} {value:.6g}")
+        return records
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Say how good a trained model is on images that it was not trained on."""
+
+    # the folder of a run, or best.json in it; of several, the mean accuracy and its spread as well
+    checkpoints: Positional[tuple[Path, ...]] = (TRAINED,)
+    split: str = "test"  # which images: test, validation or train
+    data_dir: Path | None = None  # where the data set's files are, if no longer where they were
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import training_runs
+
+        accuracies = []
+        for checkpoint in self.checkpoints or (TRAINED,):
+            result = training_runs.evaluate_run(checkpoint, self.split, self.data_dir)
+            right, count = int((result.predictions == result.labels).sum()), len(result.labels)
+            print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
+            accuracies.append(result.accuracy)
+        if len(accuracies) > 1:
+            print(f"{self.split} accuracy {training_runs.mean_and_spread(accuracies)}")
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Name the likeliest classes of some images."""
+
+    images: Positional[tuple[Path, ...]]  # image files of any size and kind
+    checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
+    # somebody else's weights instead: a file (.npz, .safetensors, .pth, .pt, .bin), or a name, as "vitbook:NAME" or
+    # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list
+    weights: str | None = None
+    top: int = 3  # how many classes to name
+
+    def __post_init__(self):
+        if not self.images:
+            raise ValueError("predict needs an image file")
+
+    def __call__(self) -> int:
+        from vitbook_workshop.commands import reason, training_runs
+
+        classify, status = training_runs.classifier(_source(self.checkpoint, self.weights), self.top), 0
+        for path in self.images:
+            try:
+                print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path)))
+            except (ValueError, OSError) as error:
+                print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)
+                status = 1
+        return status
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Draw what a model attends to in an image: through all of its blocks, and head by head in one of them."""
+
+    image: Positional[Path]  # an image file of any size and kind
+    checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    layer: int = -1  # the block whose heads are drawn, from 0; -1 for the last
+    head: int | None = None  # the only head to draw, from 0; every head if not given
+    query: tuple[int, int] | None = None  # row and column of the patch that attends, from 0; else the class token
+    size: tuple[int, ...] = ()  # height and width to look at, in pixels, or one for both; the model's if not given
+    out: Path = Path("attention.png")  # where to put the figure
+    html: Path | None = None  # where to put a page in which the model answers, and can be interfered with
+
+    def __post_init__(self):
+        if max(self.size, default=0) > 2**14:
+            raise ValueError(f"size must be at most {2**14} pixels, got {max(self.size)}")
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.live import explain_file
+
+        weights = training_runs.open_weights(_source(self.checkpoint, self.weights))
+        if not hasattr(weights.model, "encoder"):
+            raise ValueError(f"a {type(weights.model).__name__} has no attention to draw")
+        seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
+        explain_file.write_figure(seen, self.out)
+        if self.html:
+            explain_file.write_page(weights, self.image, self.html, self.size)
+        if seen.resized:
+            print(seen.resized)
+        if seen.guess:
+            print("{}: {} {:.1%}".format(self.image, *seen.guess))
+        print(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else ""))
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a trained model to a file that runs without this package, and compare the two."""
+
+    checkpoint: Positional[Path] = TRAINED  # the folder of a run, or best.json in it
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    to: Literal["onnx", "pt2", "int8"] = "onnx"  # ONNX in float32; torch's own format; ONNX with weights of 8 bits
+    any_size: bool = False  # whether it is to take images of any size, and not the model's alone
+    out: Path | None = None  # where to put it; by default model.onnx, model.pt2 or model.int8.onnx
+
+    def __call__(self) -> None:
+        import torch
+
+        from vitbook import export
+        from vitbook_workshop.commands import training_runs
+
+        out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
+        weights = training_runs.open_weights(_source(self.checkpoint, self.weights))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        weights.model.cpu()  # where the graph is traced
+        run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
+        config = weights.model.config
+        images = torch.randn(8, config.channels, *config.image_size)
+        with torch.no_grad():
+            off = (run(images) - weights.model(images)).abs().max()
+        print(f"{out}: {out.stat().st_size:,} bytes; on random images, logits are off by {off:.1e} at most")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """List a model's parts, the shape that each gives, and its parameters."""
+
+    model: Positional[str] = "vit_b_16"  # a named shape
+    depth: int = 3  # how far parts are taken apart
+
+    def __call__(self) -> None:
+        import torchinfo
+
+        from vitbook._common.outlines import shapes_alone
+        from vitbook.vit import create_vit
+
+        with shapes_alone():  # the largest model takes no memory
+            model = create_vit(self.model)
+        size = (1, model.config.channels, *model.config.image_size)
+        print(torchinfo.summary(model, input_size=size, device="meta", depth=self.depth, verbose=0))
+
+
+@dataclass(frozen=True)
+class Look:
+    """Say what is in a folder of photographs before training on it: counts, sizes, broken files, copies, leaks."""
+
+    folder: Positional[Path]  # with a sub-folder for each class, or for each part and in it for each class
+
+    def __call__(self) -> int:
+        from vitbook_workshop.commands import look
+
+        found = look.look(self.folder)
+        print(*found.lines(), sep="\n")
+        return int(bool(found.broken))
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """List the data sets that there are."""
+
+    def __call__(self) -> None:
+        from vitbook._downloads.datasets import SOURCES
+
+        print("digits          1,797 gray 8×8 images of handwritten digits, 10 classes; comes with scikit-learn")
+        for name, source in SOURCES.items():
+            print(f"{name:<15} {source.about}")
+        print("FOLDER          your own images, a sub-folder for each class")
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """List the recipes that `vitbook train --config` takes by name."""
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import training_runs
+
+        for name, path in training_runs.RECIPES.items():
+            run = training_runs.read_run(path)
+            shape, train = run.vit, run.train
+            size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
+            if run.cnn:
+                size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
+            taught = f", taught by {run.teacher}" if run.teacher else ""
+            print(f"{name:<23} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
+            print(f"{'':<23} {training_runs.recorded(name)}")
+
+
+@dataclass(frozen=True)
+class Diagnose:
+    """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at."""
+
+    # what builds the model, as my_package.my_model:build or model.py:ViT, whose code is run, in a process of its own;
+    # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`; or
+    # a model of a library with random weights, as timm:vit_base_patch16_224, transformers:ViT or vit_ti_16
+    target: Positional[str]
+    args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}'
+    image_shape: tuple[int, int, int] | None = None  # channels, height and width; 3 224 224 if neither given nor known
+    num_classes: int | None = None  # as many as it has logits, if not given
+    trained: bool = False  # whether it has been trained, as weights have; else it is asked how it starts, too
+    export: bool = False  # whether to try torch.export
+    like: str = ""  # a target that should give the same logits with the same weights, as timm:vit_base_patch16_224
+    like_args: str = "{}"  # what to build that with, as JSON; it gets the model's image size and number of classes
+    data: str = ""  # a folder of images or a data set as for `train`, to try training on, too
+    json: bool = False  # whether to print the findings as JSON
+    timeout: float = 300  # after how many seconds to stop
+
+    def __post_init__(self):
+        for name in ("args", "like_args"):
+            if not isinstance(self._arguments(name), dict):
+                text = getattr(self, name)
+                raise ValueError(f"{name} must be a JSON object, as '{{\"num_classes\": 10}}', got {text}")
+
+    def _arguments(self, name: str) -> Any:
+        try:
+            return json.loads(getattr(self, name))
+        except ValueError:
+            return None
+
+    def __call__(self) -> int:
+        from vitbook_workshop.faults.diagnosis import report
+        from vitbook_workshop.faults.target import examine_target
+
+        def show(doing: str) -> None:
+            print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
+
+        options = dict(trained=self.trained, export=self.export, data=self.data, timeout=self.timeout)
+        options |= dict(like=self.like, like_arguments=self._arguments("like_args"))
+        try:
+            findings, printed = examine_target(
+                self.target,
+                self._arguments("args"),
+                self.image_shape,
+                self.num_classes,
+                progress=show if sys.stderr.isatty() else None,
+                **options,
+            )
+        finally:
+            if sys.stderr.isatty():
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if printed:
+            first, *more = printed.splitlines()
+            print(f"the code printed: {first[:200]}{' …' if more else ''}", file=sys.stderr)
+        if self.json:
+            print(json.dumps([vars(finding) | {"link": finding.link} for finding in findings], indent=2))
+        else:
+            report(findings)
+        return int(any(finding.result == "FAILED" for finding in findings))
+
+
+@dataclass(frozen=True)
+class Exercises:
+    """List the exercises of all chapters, and which a notebook has solved; or build a model in a file of your own."""
+
+    # start, check or next, a file such as my_vit.py, and after check photographs for the finished model to name;
+    # without any of them, the exercises of all chapters are listed
+    task: Positional[tuple[str, ...]] = ()
+    notebook: Path | None = None  # a saved chapter that you worked in; its stored answers are read, nothing is run
+    watch: bool = False  # whether to check again at every save of the file, until Ctrl-C
+
+    def __post_init__(self):
+        if self.task and (self.task[0] not in ("start", "check", "next") or len(self.task) < 2):
+            raise ValueError(f"expected start, check or next, and a file such as my_vit.py, got {' '.join(self.task)}")
+        if len(self.task) > 2 and self.task[0] != "check":
+            raise ValueError(f"{self.task[0]} takes one file, got {len(self.task) - 1}")
+
+    def __call__(self) -> int | None:
+        if self.task:
+            from vitbook_workshop.exercises import reader
+
+            return reader.run(*self.task[:2], self.task[2:], self.watch)
+        from vitbook_workshop.exercises import EXERCISES
+        from vitbook_workshop.exercises.progress import progress
+
+        done = progress(self.notebook) if self.notebook else {}
+        for name, exercise in EXERCISES.items():
+            if name in done or not self.notebook:
+                print(f"{name:<32}{exercise.level:<8}{exercise.kind:<9}{done.get(name, '')}".rstrip())
+        if self.notebook:
+            print(f"\n{list(done.values()).count('solved')} of {len(done)} solved")
+
+
+COMMANDS = {
+    command.__name__.lower(): command
+    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Look, Datasets, Recipes, Diagnose, Exercises)
+}

@@ -1,0 +1,154 @@
+"""A look at a folder of photographs before training: counts, sizes, broken files, copies, and copies that leak.
+
+A leak is a photograph in the training images whose copy is among those to test on: the test then asks for what was
+learned by heart.
+"""
+
+import hashlib
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from PIL import Image
+from torch import Tensor
+
+from vitbook._common.files import read_whole
+from vitbook._common.images import decode_image
+from vitbook.data import TEST_SHARE, classes_in, drawn_apart, parts_in
+
+BITS = 8  # of 64, by which the hashes of near copies differ at most; two photographs differ by 32 on average
+LEVELS = 6  # of 255, by which their grays differ at most on average: plain backgrounds have much the same hash
+SHOWN = 5  # files or pairs of each kind that a report names
+
+
+def difference_hash(image: Image.Image) -> Bool[Tensor, " 64"]:
+    """Where an image gets darker from left to right, at 8×8 places: much the same for a smaller or recompressed copy.
+
+    It is scaled to 8 rows of 9 gray pixels, and each is compared with the next in its row (Krawetz 2013, "dHash"). A
+    mirrored, turned or cropped copy has another hash.
+    """
+    gray = _gray(image, 9).unflatten(0, (8, 9))
+    return (gray[:, 1:] < gray[:, :-1]).flatten()
+
+
+def _gray(image: Image.Image, columns: int) -> Float[Tensor, " places"]:
+    """The mean level of each place, 0 to 255, in 8 rows."""
+    small = image.convert("L").resize((columns, 8), Image.Resampling.BOX)
+    return torch.from_numpy(np.asarray(small, dtype=np.float32)).flatten()
+
+
+@dataclass(frozen=True)
+class Photograph:
+    """One file that could be read."""
+
+    path: Path  # below the folder
+    class_name: str
+    part: str  # "train" or "test", as `vitbook train` draws them, or the sub-folder's own name
+    size: tuple[int, int]  # height and width in pixels
+    digest: str  # SHA-256 of the file
+    hash: Bool[Tensor, " 64"]  # see `difference_hash`
+    gray: Float[Tensor, " 64"]  # the mean level of 8×8 places
+
+
+@dataclass(frozen=True)
+class Look:
+    """What there is in a folder of photographs."""
+
+    photographs: tuple[Photograph, ...]
+    broken: tuple[str, ...]  # files that cannot be read, and why; classes without two that can
+    pairs: tuple[tuple[Photograph, Photograph], ...]  # each copy, exact or near, and the first that it is a copy of
+
+    @property
+    def leaks(self) -> list[tuple[Photograph, Photograph]]:
+        """The copies in other parts than their originals."""
+        return [pair for pair in self.pairs if pair[0].part != pair[1].part]
+
+    def lines(self) -> Iterator[str]:
+        """A report."""
+        counts = Counter(photo.class_name for photo in self.photographs)
+        parts = list(dict.fromkeys(photo.part for photo in self.photographs))
+        sizes = sorted((photo.size for photo in self.photographs), key=lambda size: size[0] * size[1])
+        yield f"{len(counts)} classes, {len(self.photographs)} photographs"
+        for name, count in counts.most_common():
+            each = Counter(photo.part for photo in self.photographs if photo.class_name == name)
+            yield f"  {name:<20} {count:>6}   " + ", ".join(f"{part} {each[part]}" for part in parts)
+        most, largest = counts.most_common(1)[0]
+        yield f"always answering {most} would be right for {largest / len(self.photographs):.0%}"
+        shorter = statistics.median_low(min(size) for size in sizes)
+        smallest, biggest = (f"{height}×{width}" for height, width in (sizes[0], sizes[-1]))
+        yield f"sizes: {smallest} to {biggest} pixels (height×width), the median of the shorter side is {shorter}"
+        copies = [f"{copy.path} = {first.path}" for copy, first in self.pairs if copy.digest == first.digest]
+        near = [f"{copy.path} ~ {first.path}" for copy, first in self.pairs if copy.digest != first.digest]
+        torn = [
+            f"{copy.path} is {copy.class_name}, {first.path} is {first.class_name}"
+            for copy, first in self.pairs
+            if copy.class_name != first.class_name
+        ]
+        leaks = [f"{copy.path} in {copy.part}, {first.path} in {first.part}" for copy, first in self.leaks]
+        for what, found, hint in (
+            ("broken files", self.broken, "training refuses them"),
+            ("copies, byte for byte", copies, "one of each is enough"),
+            ("near copies", near, "look at them"),
+            ("copies in two classes", torn, "one label is wrong"),
+            (f"leaks between {' and '.join(parts)}", leaks, "delete one of each pair"),
+        ):
+            yield f"{what}: {len(found)} ({hint})" if found else f"{what}: none"
+            yield from (f"  {row}" for row in found[:SHOWN])
+            if len(found) > SHOWN:
+                yield f"  and {len(found) - SHOWN} more"
+
+
+def look(folder: Path) -> Look:
+    """Read every photograph in a folder with a sub-folder for each class, or for each part and in it for each class.
+
+    Where there are no parts, they are those that `load_folder` draws. Nothing is written. Raises ValueError where fewer
+    than two classes have two photographs that can be read; FileNotFoundError.
+    """
+    files = {part: classes_in(folder / part, at_least=0) for part in parts_in(folder) or [""]}
+    photographs: list[Photograph] = []
+    broken: list[str] = []
+    for part, classes in files.items():
+        for name, paths in classes.items():
+            some = len(photographs)
+            for path in paths:
+                below = path.relative_to(folder)
+                try:
+                    content = read_whole(path)
+                    image = decode_image(content, str(below))
+                except (ValueError, OSError) as error:
+                    broken.append(str(error))
+                    continue
+                digest = hashlib.sha256(content).hexdigest()
+                size = (image.height, image.width)
+                seen = difference_hash(image), _gray(image, 8)
+                photographs.append(Photograph(below, name, part, size, digest, *seen))
+            if (left := len(photographs) - some) < 2:
+                del photographs[some:]
+                broken.append(f"{Path(part, name)} must have at least two images that can be read, has {left}")
+    if len({photo.class_name for photo in photographs}) < 2:
+        raise ValueError(f"{folder} must have two or more classes of photographs; {'; '.join(broken[:SHOWN])}")
+    if "" in files:
+        names = tuple(dict.fromkeys(photo.class_name for photo in photographs))
+        labels = torch.tensor([names.index(photo.class_name) for photo in photographs])
+        apart = drawn_apart(labels, TEST_SHARE, 0, names)
+        photographs = [
+            replace(photo, part="test" if tested else "train") for photo, tested in zip(photographs, apart, strict=True)
+        ]
+    return Look(tuple(photographs), tuple(broken), tuple(_pairs(photographs)))
+
+
+def _pairs(photographs: Sequence[Photograph], at_once: int = 1024) -> Iterator[tuple[Photograph, Photograph]]:
+    """Each photograph that is near an earlier one, and the first such."""
+    signs = torch.stack([photo.hash for photo in photographs]).float() * 2 - 1
+    gray = torch.stack([photo.gray for photo in photographs])
+    for start in range(0, len(signs), at_once):
+        differ = (64 - signs[start : start + at_once] @ signs.T) / 2  # (some, all), in bits
+        rows, firsts = (differ <= BITS).tril(start - 1).nonzero().unbind(dim=1)
+        near = (gray[start + rows] - gray[firsts]).abs().mean(dim=1) <= LEVELS
+        found = dict(zip(reversed(rows[near].tolist()), reversed(firsts[near].tolist()), strict=True))
+        yield from ((photographs[start + row], photographs[found[row]]) for row in sorted(found))

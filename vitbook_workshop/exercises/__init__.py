@@ -1,0 +1,56 @@
+"""The exercises of the chapters, and `check`, which says whether an attempt is right and what is wrong with it if not.
+
+`check("topic.name", attempt)` judges the attempt by the `Exercise` called `name` in topic.py beside this file, where
+chapters/NN_topic.ipynb has its exercises. A new chapter adds a file; nothing else lists them. The grader comes with
+torch, which takes seconds: it is imported where it is needed.
+"""
+
+import importlib
+import pkgutil
+from functools import cache
+from typing import Any
+
+from vitbook._common.names import unknown
+
+
+def check(name: str, attempt: Any) -> None:
+    """Print whether the attempt at exercise `name` is right, and if not, where it differs and which mistake it shows.
+
+    attempt: a function, or a number; None, or a function in which nothing is written yet, is not attempted. An error
+    inside the attempt is printed with the reader's own line. Raises ValueError for an unknown name.
+    """
+    from vitbook_workshop.exercises.grading import judge
+
+    topic = str(name).partition(".")[0]
+    exercise = _exercises_of(topic).get(name) if topic in _topics() else None
+    if exercise is None:
+        raise ValueError(unknown("exercise", name, _all_exercises()))
+    print(f"{name}: {judge(exercise, attempt)}")
+
+
+def _topics() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def _exercises_of(topic: str) -> dict[str, Any]:
+    """The exercises that a file defines under public names, in its order. Only this file is imported."""
+    from vitbook_workshop.exercises.grading import Exercise
+
+    module = importlib.import_module(f"{__name__}.{topic}")
+    public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return {f"{topic}.{name}": value for name, value in public.items() if isinstance(value, Exercise)}
+
+
+@cache
+def _all_exercises() -> dict[str, Any]:
+    """Every exercise, in the order of the book: each file begins with the name of its chapter."""
+    modules = [importlib.import_module(f"{__name__}.{topic}") for topic in _topics()]
+    topics = [module.__name__.rpartition(".")[2] for module in sorted(modules, key=lambda module: module.__doc__ or "")]
+    return {name: exercise for topic in topics for name, exercise in _exercises_of(topic).items()}
+
+
+def __getattr__(name: str):
+    """`EXERCISES`, every one by its full name, imported when it is asked for."""
+    if name == "EXERCISES":
+        return _all_exercises()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,51 @@
+"""The exercises of chapters/06_patches.ipynb."""
+
+from einops import rearrange
+
+from vitbook import patches
+from vitbook_workshop.exercises import my_vit
+from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.faults import mistakes as wrong
+
+
+def _rearranged(order):
+    return lambda x, patch_size: rearrange(x, order, p=patch_size, q=patch_size)
+
+
+patchify = Exercise(
+    patches.patchify,
+    "order the six axes as b, row of patches, column of patches, channel, pixel row, pixel column; then join.",
+    lambda g: [(normal(g, 2, 3, 8, 12), 4), (normal(g, 1, 2, 15, 10), 5), (normal(g, 3, 1, 4, 6), 2)],
+) | {
+    wrong.view_without_permute: wrong.view_without_permute,
+    wrong.channels_last_in_a_patch: wrong.channels_last_in_a_patch,
+    "Your patches run down the grid. Count them along its rows.": _rearranged("b c (h p) (w q) -> b (w h) (c p q)"),
+    "Pixel rows and columns are exchanged in your patches.": _rearranged("b c (h p) (w q) -> b (h w) (c q p)"),
+    "You exchange no axes: reshape into six, permute, then join.": _rearranged("b c (h p) (w q) -> b c h p w q"),
+}
+
+ratio = Exercise(
+    (24 / 14) ** 4,
+    "count the patches of both images, without a class token; the weights are their squares. Do not round.",
+    tolerance=1e-9,
+) | {
+    "That is the ratio of the numbers of patches. Each patch has a weight for every patch.": (24 / 14) ** 2,
+    "That is the ratio of the sides.": 24 / 14,
+    "That counts a class token. Only weights between patches count.": (577 / 197) ** 2,
+    "That is the old number over the new one.": (14 / 24) ** 4,
+    "That is rounded. Give the exact ratio, as a power of a fraction.": 8.64,
+}
+
+kernel = Exercise(
+    lambda weight, patch_size: rearrange(weight, "D (p q c) -> D c p q", p=patch_size, q=patch_size),
+    "the columns run over row, column, channel: cut them so, then move the channel to the front.",
+    lambda g: [(normal(g, 5, 48), 4), (normal(g, 4, 18), 3), (normal(g, 3, 8), 2)],
+    level="hard",
+) | {
+    "You cut the columns into (c p q). Cut (p q c), then move the channel.": _rearranged("D (c p q) -> D c p q"),
+    "Pixel rows and columns are exchanged.": _rearranged("D (p q c) -> D c q p"),
+    "The channel is the last axis. A convolution's weight is (D, C, P, P).": _rearranged("D (p q c) -> D p q c"),
+}
+
+PatchEmbedding = my_vit.COMPONENTS["PatchEmbedding"]

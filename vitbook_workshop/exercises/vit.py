@@ -1,0 +1,34 @@
+"""The exercises of chapters/09_vit.ipynb."""
+
+from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.my_vit import COMPONENTS
+from vitbook_workshop.faults import mistakes as wrong
+
+pool = Exercise(
+    lambda z, pool: z[:, 0] if pool == "class" else z[:, 1:].mean(dim=1),
+    "the class token is token 0; the mean runs over the other tokens, axis 1.",
+    lambda g: [(normal(g, 2, 5, 12), "class"), (normal(g, 3, 7, 4), "mean")],
+    gradients=True,
+    level="easy",
+) | {
+    wrong.MeanIncludesTheClassToken: lambda z, pool: z[:, 0] if pool == "class" else z.mean(dim=1),
+    "You take the last token. The class token is the first.": lambda z, pool: (
+        z[:, -1] if pool == "class" else z[:, :-1].mean(1)
+    ),
+    "Your mean runs over the channels. Take it over the tokens.": lambda z, pool: (
+        z[:, 0] if pool == "class" else z[:, 1:].mean(dim=-1)
+    ),
+    "You have exchanged the two kinds of pool.": lambda z, pool: z[:, 0] if pool == "mean" else z[:, 1:].mean(dim=1),
+    "You take the class token whatever `pool` says.": lambda z, pool: z[:, 0],
+    "You take the mean whatever `pool` says.": lambda z, pool: z[:, 1:].mean(dim=1),
+}
+
+quadratic = Exercise(6 * 768, "set 2T²D equal to 12TD² and solve for T.") | {
+    "You count only the attention's four maps. The MLP has two more, of 4D² each.": 2 * 768,
+    "You count only one product. There are two, QKᵀ and the one with the values: 2T²D.": 12 * 768,
+    "You count only the MLP's maps. The attention has four more.": 4 * 768,
+    "That is T as a multiple of the width. Multiply it by 768.": 6,
+}
+
+ViT = COMPONENTS["ViT"]

@@ -1,0 +1,225 @@
+"""A model under examination: copies of it to try things on, and what is known of it."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitbook_workshop.faults.watching import Attention, Enough, Watch
+
+BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
+LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and of fewer images
+
+
+class NotAsked(Exception):
+    """A question that makes no sense for this model, and why."""
+
+
+def skip_if(condition: object, reason: str) -> None:
+    """Do not ask, for this reason."""
+    if condition:
+        raise NotAsked(reason)
+
+
+class Case:
+    """A model to be asked, and what its owner says of it. All sizes of batch are ones that it takes."""
+
+    def __init__(self, model, image_shape, num_classes, order_counts=True, untrained=True, overfit=False, export=False):
+        self.model, self.image_shape, self.num_classes = model, image_shape, num_classes
+        self.order_counts, self.untrained, self.overfit, self.export = order_counts, untrained, overfit, export
+        self.large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
+        self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        self.dtype, self.batch, self.error = self._runs_on(image_shape)
+        channels, height, width = image_shape
+        self.turned = not self.batch and self._runs_on((channels, width, height))[1] > 0
+
+    def _runs_on(self, image_shape: tuple[int, ...]) -> tuple[torch.dtype, int, str]:
+        """A dtype and a size of batch that the model takes; if none, 0 and its error in float32.
+
+        A small model is asked in float64 if it can, so that rounding hides nothing.
+        """
+        errors: dict[torch.dtype, str] = {}
+        dtypes = (torch.float32,) if self.large else (torch.float64, torch.float32)
+        batches = sorted(BATCHES, key=lambda batch: batch != 2) if self.large else BATCHES
+        for dtype, batch in itertools.product(dtypes, batches):
+            try:
+                model = deepcopy(self.model).to(dtype).eval()
+                with torch.no_grad():
+                    logits = model(torch.randn(batch, *image_shape, dtype=dtype).to(self.device))
+            except Exception as error:
+                errors.setdefault(dtype, f"{type(error).__name__}: {error}")
+                continue
+            if isinstance(logits, Tensor) and logits.shape == (batch, self.num_classes):
+                return dtype, batch, ""
+            got = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            errors.setdefault(dtype, f"logits should have the shape {(batch, self.num_classes)}, got {got}")
+        return torch.float32, 0, errors[torch.float32]
+
+    def copy(self, training: bool = False) -> nn.Module:
+        """The model as it is."""
+        return deepcopy(self.model).to(self.dtype).train(training)
+
+    def shaken(self, training: bool = False) -> nn.Module:
+        """The model with some noise on every parameter, so that no zero, as in a new head, hides anything.
+
+        The wider a layer, the less of it, so that attention stays soft.
+        """
+        model = self.copy(training)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                width = parameter[0].numel() if parameter.ndim in (2, 4) else 1
+                parameter.add_(self.normal(*parameter.shape), alpha=min(0.1, 0.5 * width**-0.5))
+        return model
+
+    @cached_property
+    def subject(self) -> nn.Module:
+        """One copy with noise, for the questions that change nothing of it."""
+        return self.shaken().requires_grad_()
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, dtype=self.dtype).to(self.device)
+
+    def images(self, batch: int | None = None) -> Tensor:
+        return self.normal(self.batch if batch is None else batch, *self.image_shape)
+
+    def labels(self) -> Tensor:
+        return torch.randint(self.num_classes, (self.batch,)).to(self.device)
+
+    def same(self, one: Tensor, other: Tensor) -> bool:
+        """Whether two tensors hold the same numbers, but for rounding."""
+        if one.shape != other.shape:
+            return False
+        tolerance = 1e-9 if self.dtype == torch.float64 else 1e-4
+        return bool((one - other).abs().max() <= tolerance * other.abs().max().clamp(min=1))
+
+    @cached_property
+    def blind(self) -> bool:
+        """Whether the logits do not depend on the image."""
+        images = self.images().requires_grad_()
+        logits = seeded(self.subject, images)
+        return not depends(logits, images) and self.same(logits, seeded(self.subject, self.images()))
+
+    def needs_sight(self) -> None:
+        skip_if(self.blind, "the logits do not depend on the image")
+
+    def watch(self, model: nn.Module, images: Tensor, until_attention: bool = False) -> tuple[Watch, Tensor | None]:
+        """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
+        watch, logits = Watch(until_attention, everything=not self.large), None
+        try:
+            with watch:
+                logits = seeded(model, images)
+        except Enough:
+            pass
+        except Exception as error:  # an operation that cannot be watched
+            raise NotAsked(f"its operations cannot be watched ({type(error).__name__})") from None
+        return watch, logits
+
+    @cached_property
+    def watched(self) -> Watch:
+        """What was seen of the operations of `subject`."""
+        return self.watch(self.subject, self.images().requires_grad_())[0]
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """Every attention that the model computes; at least one."""
+        skip_if(not self.watched.attentions, "no attention was seen")
+        return self.watched.attentions
+
+    @property
+    def keeps_tokens_whole(self) -> bool:
+        """Whether no attention tears tokens or hides some; else, what is not read may follow from that."""
+        return not any(seen.causal or seen.split is False or seen.joined is False for seen in self.attentions)
+
+    def needs_whole_tokens(self) -> None:
+        skip_if(not self.keeps_tokens_whole, "attention does not keep tokens whole, or sees a part of them only")
+
+    @cached_property
+    def attentions_if_any(self) -> list[Attention]:
+        try:
+            return self.attentions
+        except NotAsked:
+            return []
+
+
+def seeded(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's output, with the same random numbers at every call, in case it draws any."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return model(x)
+
+
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    """Its output without a graph, with the same random numbers at every call."""
+    with torch.no_grad():
+        return seeded(model, images)
+
+
+@contextmanager
+def each_output(model: nn.Module, look: Callable[[str, Any], None]) -> Iterator[None]:
+    """Meanwhile, look at what each part of a model gives, under a name such as "norm1 (LayerNorm)"."""
+    with ExitStack() as stack:
+        for name, part in model.named_modules():
+            if name:
+                name = f"{name} ({type(part).__name__})"
+                hook = part.register_forward_hook(lambda part, got, output, name=name: look(name, output))
+                stack.callback(hook.remove)
+        yield
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """By how much two tensors differ at most."""
+    return (one - other).abs().max().item()
+
+
+def depends(x: Tensor, images: Tensor) -> bool:
+    """Whether a gradient reaches the images."""
+    if not x.requires_grad:
+        return False
+    (slope,) = torch.autograd.grad((x * torch.randn_like(x)).sum(), images, allow_unused=True, retain_graph=True)
+    return slope is not None and bool(slope.any())
+
+
+def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:
+    """Lists of modules of one kind with matrices in them, such as the blocks."""
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            children = list(module)
+            kinds = {(type(m), tuple(p.shape for p in m.parameters())) for m in children}
+            if len(kinds) == 1 < len(children) and sum(p.ndim > 1 for p in children[0].parameters()) > 1:
+                yield children
+
+
+def unregistered(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """Attributes that keep something to learn where parameters() does not find it, and how many numbers."""
+    registered = {id(parameter) for parameter in model.parameters()}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_"):
+                continue  # where nn.Module keeps what is registered
+            kept = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            inside = [x for thing in kept for x in (thing.parameters() if isinstance(thing, nn.Module) else [thing])]
+            lost = [x for x in inside if isinstance(x, Tensor) and x.requires_grad and id(x) not in registered]
+            if lost:
+                yield ".".join(filter(None, [path, name])), sum(x.numel() for x in lost)
+
+
+RATES = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "drop_path", "drop_prob")
+
+
+def dropouts(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
+    """Where a model keeps the probability of a dropout that is not 0: (name for all blocks, module, attribute)."""
+    for name, module in model.named_modules():
+        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__.endswith("DropPath")
+        for attribute in ("p", "drop_prob") if is_dropout else RATES:
+            rate = getattr(module, attribute, None)
+            if not isinstance(rate, float) or rate <= 0:
+                continue
+            if not is_dropout and any(getattr(part, "p", None) == rate for part in module.modules()):
+                continue  # a note of what its nn.Dropout has
+            kind = [part for part in name.split(".") if not part.isdigit()] + [attribute] * (attribute != "p")
+            yield ".".join(kind), module, attribute

@@ -1,0 +1,405 @@
+"""What is asked of a model from inside: of its patches, attention and blocks, as its operations compute them.
+
+No name and no class is looked at, so that it does not matter who wrote the model.
+"""
+
+import copy
+import itertools
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vitbook.patches import HybridEmbedding
+from vitbook.vit import VisionTransformer
+from vitbook_workshop.faults.case import Case, NotAsked, depends, seeded, skip_if, stacks
+from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
+from vitbook_workshop.faults.questions import Failed, expect, question
+from vitbook_workshop.faults.watching import Attention, Past, is_right_scale
+
+# Patches
+
+
+@question(
+    "every token belongs to one rectangle of the image",
+    suspect="an image cut by view or reshape alone: the axes have to be exchanged before they are joined.",
+    where="06_patches.ipynb#view-does-not-cut",
+)
+def a_token_is_a_rectangle(case: Case) -> None:
+    """Asked of the rows of the first queries, each made of one token."""
+    pixels, tokens = 0, []
+    for _ in range(8):  # the zeros of a ReLU are elsewhere each time
+        model, images = case.shaken().requires_grad_(), case.images().requires_grad_()
+        watch, _ = case.watch(model, images, until_attention=True)
+        if not watch.attentions or not depends(watch.attentions[0].queries, images):
+            raise NotAsked("no attention was seen whose queries are made of the image")
+        rows = watch.attentions[0].queries.flatten(0, -3)[-1]
+        middle = [row @ case.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
+        _expect_whole_vectors(middle, watch.feature_map)
+        slopes = [torch.autograd.grad(number, images, retain_graph=True)[0] for number in middle]
+        pixels = pixels + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)
+        of_images = [token[token.flatten(1).any(dim=1)] for token in pixels]
+        tokens = [token[0] for token in of_images if len(token) == 1]  # no class token, and no mixture of images
+        if all(map(_is_patch, tokens)):
+            break
+    skip_if(not tokens, "no token of one image was seen")
+    for token in tokens:
+        area = (token > 0).any(dim=0)
+        size = f"{int(area.sum())} pixels in {int(area.any(1).sum())} rows and {int(area.any(0).sum())} columns"
+        expect(_is_patch(token), f"one is made of {size}, scattered.")
+
+
+def _expect_whole_vectors(numbers: list[Tensor], feature_map: Tensor | None) -> None:
+    """Each number, made of one token, depends on the D channels of one place of a map (B, D, H, W), or on many more."""
+    if feature_map is None or not feature_map.requires_grad:
+        return
+    channels = feature_map.shape[1]
+    for number in numbers:
+        (slope,) = torch.autograd.grad(number, feature_map, retain_graph=True, allow_unused=True)
+        touched = slope.ne(0).any(dim=0).flatten(1) if slope is not None else torch.zeros(1, 1)  # (D, places)
+        places = int(touched.any(dim=0).sum())
+        if touched.sum() == channels and places > 1:
+            raise Failed(
+                f"one has {channels} numbers, of {int(touched.any(dim=1).sum())} channels at {places} places.",
+                "the convolution's (B, D, H, W) reshaped to (B, N, D) without a transpose: flatten(2).transpose(1, 2).",
+                "06_patches.ipynb#the-same-map-as-a-convolution",
+            )
+
+
+def _is_patch(counts: Tensor) -> bool:
+    """Whether the pixels (C, H, W) that a token depends on lie together: a rectangle, or one with corners cut off."""
+    pixels = counts > 0
+    area = pixels.any(dim=0)
+    if not (_unbroken(area) and _unbroken(area.mT)):
+        return False
+    rectangle = area.sum() == area.any(dim=0).sum() * area.any(dim=1).sum()
+    if not rectangle and _unbroken(area.flatten()[None]):
+        return False  # the end of a row, some rows, the start of a row
+    every_channel = pixels.flatten(1).any(dim=1).all()
+    return bool(every_channel or pixels.sum() == 1 or not _unbroken(pixels.flatten()[None]))
+
+
+def _unbroken(lines: Tensor) -> bool:
+    """Whether what is True in each line (lines, places) is one run."""
+    runs = (lines[:, 1:] & ~lines[:, :-1]).sum(dim=1) + lines[:, 0]
+    return bool((runs <= 1).all())
+
+
+# Attention and blocks, as they are computed
+
+
+@question(
+    "heads get whole tokens, and give them back",
+    suspect="view(B, h, T, D_h) without a transpose, heads joined without one, or a fused kernel fed (B, T, h, D_h).",
+    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
+)
+def heads_keep_tokens_whole(case: Case) -> None:
+    attentions = case.attentions
+    skip_if(all(seen.split is None for seen in attentions), "what happens to its values cannot be followed")
+    split = sum(seen.split is False for seen in attentions)
+    joined = sum(seen.joined is False for seen in attentions)
+    if split:
+        raise Failed(
+            f"in {split} of {len(attentions)} attentions, several rows of a head come from the same token.",
+            "view(B, h, T, D_h) without a transpose, or a fused kernel fed (B, T, h, D_h): it takes (B, h, T, D_h).",
+        )
+    if joined:
+        raise Failed(
+            f"in {joined} of {len(attentions)} attentions, the output projection gets several tokens in one row.",
+            "heads joined by view or reshape without a transpose: (B, h, T, D_h) has to become (B, T, h, D_h) first.",
+        )
+
+
+@question(
+    "each head sees whole tokens",
+    suspect="tokens are cut into heads before the linear maps and not after them: each head has a slice to read.",
+    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
+    likely="it is cheaper, and may be meant",
+)
+def heads_see_whole_tokens(case: Case) -> None:
+    known = [seen for seen in case.attentions if seen.projection is not None and seen.inputs]
+    skip_if(not known, "no output projection was seen")
+    for seen in known:
+        width, inner = seen.projection.shape[:2]
+        sliced = width == inner > seen.inputs == seen.width
+        expect(not sliced, f"a token has {width} numbers; queries are made of {seen.inputs}, as many as a head has.")
+
+
+@question(
+    "each query's weights sum to 1",
+    suspect="a softmax over the queries (dim=-2) or the batch (dim=0) instead of the keys (dim=-1), or weights changed"
+    " after the softmax: scaled, or masked.",
+    where="01_attention.ipynb#all-queries-at-once-by-matrices",
+)
+def weights_sum_to_one(case: Case) -> None:
+    attentions = case.attentions
+    wrong = [seen for seen in attentions if not torch.allclose(seen.sums, torch.ones_like(seen.sums), atol=1e-4)]
+    if not wrong:
+        return
+    sums = torch.cat([seen.sums.flatten() for seen in wrong])
+    least, most = sums.min().item(), sums.max().item()
+    over = {-2: "the queries (dim=-2)", -3: "the heads (dim=1)", -4: "the batch (dim=0)"}.get(wrong[0].axis)
+    raise Failed(
+        f"in {len(wrong)} of {len(attentions)} attentions they sum to {least:.2g} to {most:.2g}.",
+        f"a softmax over {over} instead of the keys (dim=-1)." if over else "weights changed after the softmax.",
+    )
+
+
+@question(
+    "dot products are divided by √ of what they run over, D_h",
+    suspect="no scale, √D for √D_h, times in place of over, a scale after the softmax or twice; or heads never split.",
+    where="02_scale.ipynb#which-d",
+)
+def scores_are_scaled(case: Case) -> None:
+    known = [seen for seen in case.attentions if seen.factor is not None]
+    skip_if(not known, "its queries are normalized, or its scale is learned")
+    for seen in known:
+        if not is_right_scale(seen):
+            raise Failed(
+                f"they run over {seen.width} numbers, which asks for 1/√{seen.width} = {seen.width**-0.5:.3f}; before "
+                f"the softmax they are multiplied by {seen.factor:.3f}.",
+                _why_scaled_so(seen),
+                likely="a softmax can be meant sharper or softer" if seen.factor != 1 else "",
+            )
+
+
+def _why_scaled_so(seen: Attention) -> str:
+    """The mistake that makes just this factor, if one does."""
+    ratio, whole = seen.factor * seen.width**0.5, seen.inputs or seen.width
+    if math.isclose(seen.factor, 1, rel_tol=1e-3):
+        return "no scale before the softmax."
+    if math.isclose(seen.factor, whole**-0.5, rel_tol=1e-3):
+        return "√D for √D_h: the width of a token in place of that of a head."
+    if math.isclose(ratio, seen.width, rel_tol=1e-3):
+        return "multiplied by √D_h in place of divided."
+    if math.isclose(ratio, seen.width**-0.5, rel_tol=1e-3):
+        return "divided by D_h in place of √D_h, or scaled twice: a fused kernel, which scales, gets scaled queries."
+    heads = ratio**2
+    if seen.width == whole and heads > 1.5 and math.isclose(heads, round(heads), rel_tol=1e-3):
+        return f"heads never split: the scale is that of {round(heads)} heads, and the dot products run over all of D."
+    return ""
+
+
+@question(
+    "every token may look at every other",
+    suspect="a causal mask, as in a language model. The patches of an image have no past and no future.",
+    where="05_transformer.ipynb#what-must-not-be-seen",
+)
+def tokens_see_the_later_ones(case: Case) -> None:
+    causal = sum(seen.causal for seen in case.attentions)
+    expect(not causal, f"in {causal} of {len(case.attentions)} attentions no token sees a later one.")
+
+
+@question(
+    "each block adds to what was there",
+    suspect="a residual connection is missing: x = x + attention(norm(x)), x = x + mlp(norm(x)).",
+    where="08_encoder.ipynb#equation-2",
+)
+def blocks_add(case: Case) -> None:
+    """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
+    case.needs_sight()
+    watch = case.watched
+    if watch.added_twice:
+        raise Failed(
+            f"in {watch.added_twice} sums, tokens are added to what they are a part of already.",
+            "tokens are added twice: what adds its input itself stands in one more residual connection.",
+            likely="they may be meant to count twice",
+        )
+    maps, first = [id(linear.weight) for linear in watch.linear], case.attentions[0]
+    tokens = first.queries.shape[-2]
+    alike = [seen for seen in case.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
+    alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
+    skip_if(len({id(seen.weight) for seen in alike}) < 2, "its blocks are not several of one kind")
+    last, place = id(alike[-1].weight), case.attentions.index(alike[-1])
+    images = case.images().requires_grad_()
+    silent = _silenced(case.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
+    attention = case.watch(silent, images)[0].attentions[place]
+    expect(
+        depends(attention.queries, images) or depends(attention.keys, images),
+        "where the layers before it add nothing, the last attention gets nothing of the image.",
+    )
+    blocks = [{id(p) for p in block.parameters()} for stack in stacks(case.subject) for block in stack]
+    block = next((block for block in blocks if last in block), set())
+    logits = seeded(_silenced(case.subject, block & set(maps)), images)
+    expect(
+        depends(logits, images), "where the layers of the last block add nothing, the logits know nothing of the image."
+    )
+
+
+def _silenced(model: nn.Module, silent: set[int]) -> nn.Module:
+    """A copy in which the parameters of those ids are 0."""
+    silenced = copy.deepcopy(model)
+    with torch.no_grad():
+        for original, parameter in zip(model.parameters(), silenced.parameters(), strict=True):
+            if id(original) in silent:
+                parameter.zero_()
+    return silenced
+
+
+@question(
+    "one nonlinearity stands in an MLP, between its two maps",
+    suspect="GELU is missing: two linear maps in a row are no more than one.",
+    where="08_encoder.ipynb#equation-3",
+)
+def mlps_have_an_activation(case: Case) -> None:
+    watch = case.watched
+    names = {id(parameter): name for name, parameter in case.subject.named_parameters()}
+    pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in watch.no_activation]
+    expect(not pairs, f"nothing stands between {pairs[0]}." if pairs else "")
+    if watch.activations_twice:
+        times = watch.activations_twice
+        raise Failed(
+            f"one follows right after another, {times} times.", "the same activation is applied twice in a row."
+        )
+    if watch.branches_activated:
+        raise Failed(
+            f"what is added to the tokens comes right from an activation, {watch.branches_activated} times.",
+            "GELU after the second linear map of the MLP, too: it adds nothing below −0.17, and can hardly subtract.",
+            likely="some write it so on purpose",
+        )
+
+
+@question(
+    "attention and MLP both get normalized tokens",
+    suspect="a LayerNorm is missing: x + attention(norm(x)), then x + mlp(norm(x)).",
+    where="08_encoder.ipynb#before-or-after-pre-norm-and-post-norm",
+    likely="one of the two is normalized, the other is not",
+)
+def both_branches_get_normalized_tokens(case: Case) -> None:
+    """Post-norm too, from the second block on."""
+    watch = case.watched
+    looking = {id(seen.weight) for seen in case.attentions}
+    attention = [linear.fed_by for linear in watch.linear if id(linear.weight) in looking][1:]
+    mlp = [one.fed_by for one, next_one in itertools.pairwise(watch.linear) if _starts_an_mlp(one, next_one, looking)]
+    if not attention or not mlp or not {*attention, *mlp} <= {"norm", "sum"}:
+        raise NotAsked("what the layers get is no plain sum or norm")
+    for mine, theirs, name in ((attention, mlp, "attention"), (mlp, attention, "the MLP")):
+        if set(mine) == {"sum"} and set(theirs) == {"norm"}:
+            raise Failed(
+                f"in {len(mine)} blocks, {name} gets the sum itself.", f"the LayerNorm before {name} is missing."
+            )
+
+
+def _starts_an_mlp(one: Past, next_one: Past, looking: set[int]) -> bool:
+    """Whether two linear maps in a row are D → M → D, and the first makes no queries."""
+    wide = one.output.shape[-1]
+    back = next_one.output.shape[-1] == one.width and next_one.width in (wide, wide / 2)
+    return back and wide > one.width and id(one.weight) not in looking
+
+
+@question(
+    "each token is normalized separately, over its D numbers", suspect="", where="08_encoder.ipynb#layernorm-by-hand"
+)
+def norms_run_over_features(case: Case) -> None:
+    watch = case.watched
+    skip_if(not watch.norms, "no norm was seen")
+    tokens = case.attentions[0].queries.shape[-2]
+    for norm in watch.norms:
+        if len(norm.sizes) == 2 and norm.sizes[0] == tokens:
+            raise Failed(
+                f"one runs over {tokens} tokens × {norm.sizes[1]} numbers.",
+                "LayerNorm((T, D)) for LayerNorm(D): tokens are normalized together.",
+                likely="some do so on purpose, on channels first",
+            )
+        if norm.eps is not None and norm.eps > 1e-3:
+            raise Failed(
+                f"its ε is {norm.eps:g}.",
+                "another argument given in the place of ε, such as a dropout: it is 1e-6 in most Vision Transformers.",
+                likely="no published one has an ε as large",
+            )
+        if norm.correction and len(norm.sizes) == 1:
+            raise Failed(
+                f"the variance is divided by {norm.sizes[0]} − {norm.correction:g}.", MISTAKES["UnbiasedVariance"].cause
+            )
+
+
+@question(
+    "the head gets normalized tokens",
+    suspect="the last LayerNorm is missing: in a pre-norm encoder the tokens grow with every block.",
+    where="09_vit.ipynb#equation-4",
+)
+def head_gets_normalized_tokens(case: Case) -> None:
+    watch = case.watched
+    head = watch.linear[-1]
+    if head.output.shape[-1] != case.num_classes or all(linear.fed_by != "norm" for linear in watch.linear):
+        raise NotAsked("no linear head, or no norms before the layers")
+    if case.attentions[0].queries.shape[-2] != case.attentions[-1].queries.shape[-2]:
+        raise NotAsked("its last attention pools the tokens")
+    expect(head.fed_by != "sum", "it gets the sum of the last block's residual connection.")
+
+
+@question(
+    "the head reads the class token, or all patches alike",
+    suspect="a wrong index: a class token put in front is z[:, 0], and where there is none, the mean is over all of z.",
+    where="09_vit.ipynb#one-vector-for-an-image-the-class-token-or-the-mean",
+)
+def patches_are_read_alike(case: Case) -> None:
+    case.needs_sight()
+    case.needs_whole_tokens()
+    if not _reads_alike(*_tokens_read(case, case.subject)):
+        # once more, as the zeros of a maximum are elsewhere each time
+        patches, read = _tokens_read(case, case.shaken().requires_grad_())
+        if not _reads_alike(patches, read):
+            learned = (~patches).nonzero().flatten().tolist()
+            class_token = f" Token {learned[0]} is the same for all images: a class token." if learned else ""
+            raise Failed(f"of {int(patches.sum())} patches, it reads {int((patches & read).sum())}.{class_token}")
+
+
+def _tokens_read(case: Case, model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Which tokens are patches, and which the head reads; read off the queries of the first and the last attention.
+
+    A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
+    """
+    images = case.images().requires_grad_()
+    watch, logits = case.watch(model, images)
+    of_others = case.watch(model, case.images(), until_attention=True)[0].attentions
+    first, last = watch.attentions[0].queries, watch.attentions[-1].queries
+    if first.shape != last.shape or first.shape[0] % case.batch or not last.requires_grad:
+        raise NotAsked("its tokens are others at the end than at the start")
+    skip_if(first.ndim != 3 and first.shape[0] != case.batch, "its tokens are cut into windows")
+    skip_if(not depends(first, images), "its first queries are not made of the image")
+    middle = first[..., first.shape[-2] // 2, :]
+    if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
+        raise NotAsked("its tokens are mixed before the first attention")
+    rows = (of_others[0].queries - first).detach().reshape(case.batch, -1, *first.shape[-2:])
+    patches = rows.abs().amax(dim=(0, 1, 3)) > 1e-6 * first.detach().abs().max()
+    slope = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), last)[0]
+    return patches, slope.reshape(rows.shape).ne(0).any(dim=3).any(dim=1).any(dim=0)
+
+
+def _reads_alike(patches: Tensor, read: Tensor) -> bool:
+    """Whether it reads no patch, all of them, or several; one left out at an end is told from a maximum's."""
+    number, total = int((patches & read).sum()), int(patches.sum())
+    if number == 1 < total:
+        return False
+    unread = (patches & ~read).nonzero().flatten().tolist()
+    return bool(len(unread) != 1 or (~patches).any() or unread[0] not in (0, total - 1))
+
+
+@question(
+    "it is Equations 1 to 4",
+    suspect="several mistakes at once, or one that has no name yet. Fix what is named above, and ask again.",
+    where="09_vit.ipynb#the-four-equations-together",
+)
+def equations_hold(case: Case) -> None:
+    if not isinstance(case.model, VisionTransformer) or isinstance(case.model.embedding.patch_embed, HybridEmbedding):
+        raise NotAsked("not built of this book's parts; so the order of query, key and value, say, cannot be seen")
+    model, images = case.shaken(), case.images()
+    expected = seeded(model, images)
+
+    def agrees(*mistakes: str) -> bool:
+        twin = broken_vit(case.model.config, *mistakes).to(images).eval()
+        ours, theirs = ({n: x.shape for n, x in m.state_dict().items()} for m in (model, twin))
+        if ours != theirs:
+            return False
+        twin.load_state_dict(model.state_dict())
+        return case.same(seeded(twin, images), expected)
+
+    if agrees():
+        return
+    likely = [MISTAKES[name] for name in IN_A_VIT if agrees(name)]
+    if not likely:
+        raise Failed("it is neither those nor any one of the known mistakes.")
+    titles = " Or: ".join(f"“{mistake.title}”" for mistake in likely)
+    causes = " Or: ".join(mistake.cause for mistake in likely)
+    raise Failed(f"it does what a model does with {titles}.", causes, likely[0].where)

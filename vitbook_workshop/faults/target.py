@@ -1,0 +1,261 @@
+"""Anybody's model under its name, examined in a process of its own, with a limit of time.
+
+That process runs the code that the name leads to. It tells what it sees as lines of JSON.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import vitbook
+from vitbook.data import load_dataset
+from vitbook.pretrained import load_pretrained
+from vitbook.pretrained.published import PUBLISHED
+from vitbook.vit import CONFIGS, VisionTransformer, create_vit
+from vitbook_workshop.faults.diagnosis import Finding, examine
+from vitbook_workshop.faults.like import compare
+from vitbook_workshop.faults.on_data import examine_training
+
+WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")
+IMAGE_SHAPE = (3, 224, 224)  # where nobody says which
+_LIBRARIES = {"vitbook"} | {name.partition(":")[0] for name in PUBLISHED}
+
+_RUN = """
+import json, sys
+asked = json.loads(sys.argv.pop())
+sys.path[:] = asked.pop("path")
+from vitbook_workshop.faults.target import work
+work(asked)
+"""
+
+
+def examine_target(
+    target: str,
+    arguments: dict[str, Any] | None = None,
+    image_shape: tuple[int, int, int] | None = None,
+    num_classes: int | None = None,
+    *,
+    trained: bool = False,
+    export: bool = False,
+    like: str = "",
+    like_arguments: dict[str, Any] | None = None,
+    data: str = "",
+    timeout: float = 300,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[list[Finding], str]:
+    """What `examine` finds, and what the code printed meanwhile.
+
+    target: "package.module:build", "model.py:ViT", "timm:NAME", "transformers:ViT", a named size of this package, the
+    folder of a training run, a file of weights, or a name that `load_pretrained` knows; arguments: what to build the
+    model with; image_shape: (C, H, W), (3, 224, 224) if neither given nor known; num_classes: as many as there are
+    logits if not given; trained: whether the model has been trained, as weights have; like: another target, which
+    should give the same logits with the same weights, built with like_arguments; data: a data set or a folder of
+    images, on which `examine_training` tries the model; timeout: in seconds; progress: is called with what is done now.
+
+    Raises ValueError, in one line, where there is no model to examine or no end to it.
+    """
+    asked = dict(target=target, arguments=arguments or {}, image_shape=image_shape, num_classes=num_classes)
+    asked |= dict(trained=trained, export=export, like=like, like_arguments=like_arguments, data=data, path=sys.path)
+    command = [sys.executable, "-P", "-c", _RUN, json.dumps(asked)]
+    findings, error, doing, late = [], "", "starting Python", threading.Event()
+    # threads that wait without work take the time of those that work, wherever something else runs beside
+    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ
+    with tempfile.TemporaryFile() as printed:
+        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=printed)
+        process = subprocess.Popen(command, env=environment, **pipes)
+        limit = threading.Timer(timeout, lambda: (late.set(), process.kill()))
+        limit.start()
+        try:
+            for line in process.stdout:
+                if not line.endswith(b"\n"):  # killed while it spoke
+                    break
+                said = json.loads(line)
+                doing, error = said.get("doing", doing), said.get("error", error)
+                findings = [Finding(**fields) for fields in said.get("findings", [])]
+                if progress and "doing" in said:
+                    progress(doing)
+        finally:
+            limit.cancel()
+            if sys.exc_info()[0]:
+                process.kill()
+            process.wait()
+            process.stdout.close()
+        printed.seek(0)
+        head = printed.read(2000).decode(errors="replace").strip()
+    if late.is_set() and not findings:
+        raise ValueError(f"{target}: stopped after {timeout:g} s, at: {doing}. --timeout gives it more")
+    if error or not findings:
+        last = head.splitlines()[-1:] or ["nothing was said"]
+        died = f"Python itself stopped at: {doing} (exit status {process.returncode}; {last[0]})"
+        raise ValueError(f"{target}: {error or died}")
+    return findings, head
+
+
+# The process beside
+
+
+def work(asked: dict[str, Any]) -> None:
+    """Build the model and examine it; tell of it on what was standard output, line by line."""
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever the code prints
+
+    def tell(**facts: object) -> None:
+        print(json.dumps(facts), file=channel, flush=True)
+
+    try:
+        findings = _findings(**asked, progress=lambda doing: tell(doing=doing))
+        tell(findings=[vars(finding) for finding in findings])
+    except (ValueError, OSError) as error:  # why there is no model to examine
+        tell(error=str(error))
+    except Exception as error:
+        tell(error=_with_line("the examination stops with", error))
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)  # nothing that the code registered, and no thread of it, keeps the process
+
+
+def _findings(
+    target, arguments, image_shape, num_classes, trained, export, like, like_arguments, data, progress
+) -> list[Finding]:
+    progress("building the model")
+    model, loaded = _model(target, arguments)
+    if isinstance(model, VisionTransformer) and not image_shape:
+        image_shape, num_classes = (model.config.channels, *model.config.image_size), model.config.num_classes
+    dataset = None
+    if data:
+        progress(f"reading {data}")
+        side = (image_shape or IMAGE_SHAPE)[1] if os.path.isdir(data) else None
+        dataset = load_dataset(data, image_size=side, progress=False)
+        image_shape = tuple(dataset.train.images.shape[1:])
+    image_shape, num_classes = _sizes(model, image_shape, num_classes)
+    options = dict(untrained=not (trained or loaded), export=export, progress=progress)
+    findings = examine(model, image_shape, num_classes, **options)
+    if like:
+        progress(f"comparing with {like}")
+        reference, _ = _model(like, _fitting(like, image_shape, num_classes) | (like_arguments or {}))
+        findings.append(compare(model, reference, image_shape, num_classes, like))
+    if dataset:
+        findings += examine_training(model, dataset, progress=progress)
+    return findings
+
+
+def _fitting(target: str, image_shape: tuple[int, int, int], num_classes: int) -> dict[str, Any]:
+    """Arguments that give a model of a library the sizes of the model that it is compared with."""
+    channels, *size = image_shape
+    if target in CONFIGS:
+        return dict(channels=channels, image_size=tuple(size), num_classes=num_classes)
+    if target.startswith("timm:") and target not in PUBLISHED:
+        return dict(in_chans=channels, img_size=tuple(size), num_classes=num_classes)
+    if target.startswith("transformers:"):
+        return dict(num_channels=channels, image_size=tuple(size), num_labels=num_classes)
+    return {}
+
+
+def _model(target: str, arguments: dict[str, Any]) -> tuple[nn.Module, bool]:
+    """The model of this name, which gives logits, and whether it is one of trained weights."""
+    model, loaded = _built(target, arguments)
+    if any(base.__module__.startswith("transformers.") for base in type(model).__mro__):
+        model.register_forward_hook(lambda model, images, output: getattr(output, "logits", output))
+    return model, loaded
+
+
+def _built(target: str, arguments: dict[str, Any]) -> tuple[nn.Module, bool]:
+    place, colon, name = target.rpartition(":")
+    if target in CONFIGS:
+        return create_vit(target, **arguments), False
+    if place in ("timm", "transformers") and target not in PUBLISHED:
+        try:
+            if place == "timm":
+                return importlib.import_module("timm").create_model(name, **arguments), False
+            library = importlib.import_module("transformers")
+            config = getattr(library, f"{name}Config")(**arguments)
+            return getattr(library, f"{name}ForImageClassification")(config), False
+        except Exception as error:
+            raise ValueError(_with_line(f"building {name} of {place} stops with", error)) from None
+    if place in _LIBRARIES or os.path.isdir(target) or target.endswith(WEIGHTS):
+        if arguments:
+            raise ValueError("--args are for what builds a model; these are weights")
+        return load_pretrained(target).model, True
+    if not (colon and place and name):
+        raise ValueError("expected package.module:build, model.py:ViT, timm:NAME, a size as vit_ti_16, or weights")
+    try:
+        made = _module(place)
+    except (Exception, SystemExit) as error:
+        raise ValueError(_with_line(f"importing {place} stops with", error)) from None
+    for part in name.split("."):
+        if not hasattr(made, part):
+            raise ValueError(f"{place} has no {name}")
+        made = getattr(made, part)
+    if not isinstance(made, nn.Module):
+        if not callable(made):
+            raise ValueError(f"{name} is of type {type(made).__name__}; expected what builds a torch.nn.Module")
+        try:
+            made = made(**arguments)
+        except (Exception, SystemExit) as error:
+            raise ValueError(_with_line(f"building it with {json.dumps(arguments)} stops with", error)) from None
+    if not isinstance(made, nn.Module):
+        raise ValueError(f"{name} returns an object of type {type(made).__name__}; expected a torch.nn.Module")
+    return made, False
+
+
+def _module(place: str) -> Any:
+    """The module in a file or of a dotted name. What stands beside it can be imported."""
+    if not place.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        return importlib.import_module(place)
+    path = Path(place).resolve()
+    if not path.is_file():
+        raise FileNotFoundError("there is no such file")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location("diagnosed", path)  # whatever it is called, even torch.py
+    module = sys.modules["diagnosed"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _sizes(model: nn.Module, image_shape: list[int] | None, num_classes: int | None) -> tuple[tuple[int, ...], int]:
+    """The shape of its images and the number of its classes, which its logits tell."""
+    shape, errors = tuple(image_shape or IMAGE_SHAPE), []
+    if image_shape and num_classes:
+        return shape, num_classes
+    device = next((parameter.device for parameter in model.parameters()), "cpu")
+    for batch in (2, 1):
+        try:
+            with torch.no_grad(), torch.random.fork_rng():
+                logits = model.eval()(torch.randn(batch, *shape, device=device))
+        except Exception as error:
+            errors.append(_with_line("", error))
+            continue
+        if isinstance(logits, Tensor) and logits.ndim == 2:
+            return shape, num_classes or logits.shape[1]
+        got = f"the shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        errors.append(f"logits (B, K) should come out, got {got}")
+    raise ValueError(
+        f"images {shape} do not go through: {errors[0].strip()}. --image-shape C H W and --num-classes K help"
+    )
+
+
+def _with_line(what: str, error: BaseException) -> str:
+    """An error in one line, with the last line of the user's own code on its way."""
+    libraries = (
+        str(Path(vitbook.__file__).parent),
+        str(Path(__file__).parents[1]),
+        str(Path(torch.__file__).parents[1]),
+        "<frozen",
+        str(Path(os.__file__).parent),
+    )
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(libraries)]
+    line = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return " ".join(f"{what} {type(error).__name__}: {error}".split()) + line

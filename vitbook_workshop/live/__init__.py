@@ -1,0 +1,10 @@
+"""Figures that answer in a page, without server or network: what a model says, and what every head attends to.
+
+`explore` makes one of any model and images; the others are the book's own, each by its name. `explain_file` answers one
+question about one image file, behind `vitbook explain`.
+"""
+
+from vitbook_workshop.live.explore import explore
+from vitbook_workshop.live.figures import ask, patches, places, query, scale, shares, steps, train
+
+__all__ = ["ask", "explore", "patches", "places", "query", "scale", "shares", "steps", "train"]
