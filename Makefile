@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test peers reliability site-test offline benchmark gpu notebooks serve clean colab oldest
+.PHONY: help setup book test lint unit chapters peers reliability site-test offline benchmark gpu notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -36,20 +36,30 @@ book: $(STAMP)  ## Build the site in _build/html; every warning is an error
 	$(BIN)/jupyter-book build . --all -W -n --keep-going
 	@echo "Open _build/html/index.html in a browser, or run: make serve"
 
-test: $(STAMP)  ## Check style, run the tests, then re-run every chapter and compare its stored outputs
+# All three are run, whatever comes of the first: at the end stands what has failed.
+test: $(STAMP)  ## What a pull request has to pass: style, types, tests, every chapter; no browser, no network
+	@failed=; for stage in lint unit chapters; do $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; done; \
+		if [ -n "$$failed" ]; then echo "make test has failed in:$$failed"; exit 1; fi
+
+lint: $(STAMP)  ## Check style, spelling and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/basedpyright
+
+unit: $(STAMP)  ## Run the quick tests
 	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/tests.xml -n $(WORKERS) tests --ignore tests/browser
+
+chapters: $(STAMP)  ## Re-run every chapter, compare its stored outputs, and print what each costs
 ifneq ($(CHAPTERS),)
-	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/chapters.xml -n $(WORKERS) --dist loadfile --nbval --nbval-current-env \
-		--nbval-sanitize-with tests/book/approximate.cfg $(CHAPTERS)
+	PYTHONPATH=tools $(ONE_THREAD) $(BIN)/python -m pytest -p chapter_costs --junitxml=_build/chapters.xml -n $(WORKERS) \
+		--dist loadfile --nbval --nbval-current-env --nbval-sanitize-with tests/book/approximate.cfg $(CHAPTERS)
 endif
 
-reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, invented inputs, many times over
+reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, recorded runs, models of full width
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow tests --ignore tests/browser
 
-site-test: $(STAMP)  ## Open every page of the built site in a browser: errors, formulas, links, accessibility
+site-test: $(STAMP)  ## Open live figures, drawings and every page of the built site in a browser; lint the scripts by npm
 	@test -f _build/html/index.html || $(MAKE) book
 	$(BIN)/python -m pytest -n $(WORKERS) tests/browser
 
@@ -97,4 +107,4 @@ serve: $(STAMP)  ## Show the built site on http://localhost:8000
 
 clean:  ## Remove what was built (the environment stays; delete .venv to remove that too)
 	rm -rf _build api .pytest_cache .ruff_cache build *.egg-info
-	find vitbook tests experiments tools benchmarks _ext -name __pycache__ -type d -prune -exec rm -rf {} +
+	find vitbook vitbook_workshop tests records tools benchmarks _ext -name __pycache__ -type d -prune -exec rm -rf {} +
