@@ -9,7 +9,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 
 STILL = "<!-- still -->"
 FIGURES = {"ask": "cifar10"}  # and the model whose weights each loads
@@ -23,7 +23,7 @@ class LiveFigure(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         figure = self.arguments[0]
-        before, after = live.host(figure, FIGURES[figure], STILL).split(STILL)
+        before, after = figures.host(figure, FIGURES[figure], STILL).split(STILL)
         still = nodes.container()
         self.state.nested_parse(self.content, self.content_offset, still)
         return [nodes.raw("", before, format="html"), *still.children, nodes.raw("", after, format="html")]
@@ -40,7 +40,7 @@ def write_scripts(app: Sphinx, exception: Exception | None) -> None:
     if exception is None and app.builder.format == "html":
         folder = Path(app.outdir, "_static", "live")
         folder.mkdir(parents=True, exist_ok=True)
-        for name, script in live.site_files().items():
+        for name, script in figures.site_files().items():
             (folder / name).write_text(script, encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ from vitbook._common.images import read_image, to_tensor
 from vitbook.attention_maps import patch_map, recorded_attention, rollout
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.training import keeping_modes
-from vitbook_workshop.live.explore import explore, number_in, resized_model
+from vitbook_workshop.live.own_model import explore, resized_model
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def explain_image(
         raise ValueError("this model has no class token whose attention could be shown: name a patch as query")
     patch, token = None, 0
     if query is not None:
-        patch = number_in("row", query[0], grid[0]) * grid[1] + number_in("column", query[1], grid[1])
+        patch = _number_in("row", query[0], grid[0]) * grid[1] + _number_in("column", query[1], grid[1])
         token = prefix + patch
     pixels = preprocessing.view(read_image(file))
     inputs = preprocessing.normalize(pixels).to(next(model.parameters()).device)
@@ -65,8 +65,8 @@ def explain_image(
     if not (attention.isfinite().all() and logits.isfinite().all()):
         raise ValueError("some of this model's attention weights or logits are not finite")
     rolled = rollout(attention)
-    layer = number_in("layer", layer, len(attention))
-    heads = range(attention.shape[2]) if head is None else [number_in("head", head, attention.shape[2])]
+    layer = _number_in("layer", layer, len(attention))
+    heads = range(attention.shape[2]) if head is None else [_number_in("head", head, attention.shape[2])]
     maps = {head: patch_map(attention[layer, 0, head], grid, token, prefix) for head in heads}
     guess = None
     if model.config.num_classes:
@@ -94,7 +94,7 @@ def write_figure(explanation: Explanation, path: Path) -> None:
 def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...] = ()) -> None:
     """The page in which to explore an image file, all layers, heads and queries; size as in `explain_image`.
 
-    Raises ValueError as `live.packed_model`, such as for a model that is too large.
+    Raises ValueError as `packed_model`, such as for a model that is too large.
     """
     image = to_tensor(read_image(file))
     titles, class_names = [file.name], weights.class_names or ()
@@ -109,3 +109,10 @@ def _at_size(weights: Pretrained, size: tuple[int, ...]) -> Preprocessing:
         raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
     image_size = (size[0], size[-1]) if size else weights.model.config.image_size
     return replace(weights.preprocessing, image_size=image_size)
+
+
+def _number_in(name: str, number: int, count: int) -> int:
+    """The number of a block or head, counted from 0; −1 is the last. Raises ValueError where there is no such one."""
+    if not -count <= number < count:
+        raise ValueError(f"{name} must lie in 0 … {count - 1}, or -{count} … -1 from the end, got {number}")
+    return number % count

@@ -15,7 +15,7 @@ from vitbook.data import photograph
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.live.explore import explore
+from vitbook_workshop.live.own_model import explore
 
 pytest_plugins = ["browser"]
 

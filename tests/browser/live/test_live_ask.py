@@ -17,7 +17,7 @@ from vitbook._common.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import create_vit
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 
 pytest_plugins = ["browser"]
 FIGURE = ".vitbook-live"
@@ -26,7 +26,7 @@ FIGURE = ".vitbook-live"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("live") / "ask.html"
-    live.ask().save(path)
+    figures.ask().save(path)
     return path
 
 
@@ -76,7 +76,7 @@ class Figure:
 
 
 def photograph(name: str = "bird_kingfisher"):
-    src = next(one["src"] for one in live.album() if one["name"] == name)
+    src = next(one["src"] for one in figures.album() if one["name"] == name)
     return decode_image(base64.b64decode(src.partition(",")[2]), name)
 
 
@@ -370,7 +370,7 @@ def test_a_model_of_86_million_parameters_in_float32_answers(browser, tmp_path):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     large = Pretrained(model, Preprocessing((0.5,) * 3, (0.5,) * 3, (224, 224)), None, "vitbook", ())
-    live.ask(large, live.album()[:1]).save(tmp_path / "large.html")
+    figures.ask(large, figures.album()[:1]).save(tmp_path / "large.html")
     figure = Figure(browser, tmp_path / "large.html")
     expected = logits(large, photograph())
     torch.testing.assert_close(torch.tensor(figure.page.evaluate("logits")), expected, atol=1e-5, rtol=0)
@@ -594,10 +594,10 @@ def test_a_browser_that_is_too_old_for_the_scripts_keeps_the_still(browser, page
     assert "Invalid or unexpected token" in browser.errors[0]
     assert_still(browser.page)
     assert browser.page.locator(".live-start").is_hidden()
-    for name, script in live.ask().parts.items():
+    for name, script in figures.ask().parts.items():
         (tmp_path / f"{name}.js").write_text("@" if name == "ask" else script)
-    (tmp_path / "live.js").write_text(live.source("live.js"))
-    (tmp_path / "site.html").write_text(f'<!DOCTYPE html>{live.ask().still}<script src="live.js"></script>')
+    (tmp_path / "live.js").write_text(figures.source("live.js"))
+    (tmp_path / "site.html").write_text(f'<!DOCTYPE html>{figures.ask().still}<script src="live.js"></script>')
     browser.open(tmp_path / "site.html")
     browser.page.locator(".live-start").click()
     browser.page.locator(".live-start", has_text="It could not be started: this browser cannot read ask.js.").wait_for()
@@ -614,14 +614,14 @@ def test_bars_grow_only_where_motion_is_welcome(browser, page):
 
 
 def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
-    figure = live.ask()
+    figure = figures.ask()
     assert len(figure._repr_html_()) < 40_000
-    scripts = live.site_files()
-    data = {name.partition("{")[0] for needs in live.NEEDS.values() for name in needs}
+    scripts = figures.site_files()
+    data = {name.partition("{")[0] for needs in figures.NEEDS.values() for name in needs}
     code = "".join(script for name, script in scripts.items() if not name.startswith(tuple(data)))
     assert len(gzip.compress(code.encode())) < 70_000
     for small in ("query", "scale", "patches", "places", "shares", "steps"):
-        parts = getattr(live, small)().parts
+        parts = getattr(figures, small)().parts
         own = "".join(script for name, script in parts.items() if name not in ("digits", "computing", "thread-train"))
         assert len(gzip.compress(own.encode())) < 20_000
     scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}

@@ -10,7 +10,7 @@ from firefox import Firefox, find_firefox
 
 from vitbook._common.images import decode_image
 from vitbook.pretrained import load_pretrained
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 
 pytestmark = pytest.mark.slow
 ROOT = "document.querySelector('.vitbook-live').shadowRoot?.firstElementChild.shadowRoot"
@@ -28,7 +28,7 @@ def firefox(tmp_path_factory):
     shutil.rmtree(profile, ignore_errors=True)
 
 
-def start(firefox: Firefox, figure: live.LiveFigure, path) -> None:
+def start(firefox: Firefox, figure: figures.LiveFigure, path) -> None:
     figure.save(path)
     firefox.open(path)
     firefox.until("!document.querySelector('.live-start').disabled")
@@ -37,11 +37,11 @@ def start(firefox: Firefox, figure: live.LiveFigure, path) -> None:
 
 
 def test_the_kingfisher_is_named_with_the_probability_that_torch_gives(firefox, tmp_path):
-    trained, photograph = load_pretrained("vitbook:cifar10"), live.album()[0]
+    trained, photograph = load_pretrained("vitbook:cifar10"), figures.album()[0]
     image = decode_image(base64.b64decode(photograph["src"].partition(",")[2]), photograph["name"])
     with torch.no_grad():
         shares = trained.model(trained.preprocessing(image))[0].softmax(dim=-1)
-    start(firefox, live.ask(), tmp_path / "ask.html")
+    start(firefox, figures.ask(), tmp_path / "ask.html")
     said = firefox.value(f"{ROOT}.querySelector('.sentence').textContent")
     name, share = re.fullmatch(r"Untouched, the model says (\w+) \(([\d.]+)\s%\)\.", said).groups()
     assert name == trained.class_names[shares.argmax()] == "bird"
@@ -50,7 +50,7 @@ def test_the_kingfisher_is_named_with_the_probability_that_torch_gives(firefox, 
 
 
 def test_three_epochs_are_learned(firefox, tmp_path):
-    start(firefox, live.train(), tmp_path / "train.html")
+    start(firefox, figures.train(), tmp_path / "train.html")
     progress = f"{ROOT}.querySelector('.progress').textContent"
     firefox.value(f"{ROOT}.querySelector('[name=train]').click()")
     firefox.until(f"{progress}.startsWith('Epoch 1 of')")

@@ -23,7 +23,7 @@ from vitbook.patches import patchify, unpatchify
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.task_heads import HiddenLayerHead
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 from vitbook_workshop.live.figures import packed_model, worker_source
 
 pytest_plugins = ["browser"]
@@ -401,6 +401,6 @@ def test_a_model_that_is_not_computed_is_refused(monkeypatch):
         packed_model(changed)
     with pytest.raises(ValueError, match="the model's 4 channels must be those of the preprocessing, got 3 channels"):
         packed_model(replace(small_vit(channels=4), preprocessing=small_vit().preprocessing))
-    monkeypatch.setattr(live, "MOST_NUMBERS", 10_000)
+    monkeypatch.setattr(figures, "MOST_NUMBERS", 10_000)
     with pytest.raises(ValueError, match="at most 10,000 parameters, as a page's script can hold no more, got "):
         packed_model(small_vit())

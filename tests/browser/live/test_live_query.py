@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vitbook.attention import attention, attention_scores
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 
 pytest_plugins = ["browser"]
 KEYS = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
@@ -13,7 +13,7 @@ VALUES = torch.tensor([[0.0], [10], [20], [30]])
 
 @pytest.fixture
 def figure(browser, tmp_path):
-    live.query().save(tmp_path / "query.html")
+    figures.query().save(tmp_path / "query.html")
     browser.screen(360, 740, phone=True)
     browser.open(tmp_path / "query.html")
     browser.page.locator(".live-start").click()

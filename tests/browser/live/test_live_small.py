@@ -15,7 +15,7 @@ from vitbook.patches import patchify
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import load_pretrained
 from vitbook.recorded import RECORDED
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 
 pytest_plugins = ["browser"]
 
@@ -23,7 +23,7 @@ pytest_plugins = ["browser"]
 @pytest.fixture
 def figure(request, browser, tmp_path):
     """The page of a figure, started, on a phone."""
-    getattr(live, request.param)().save(tmp_path / "figure.html")
+    getattr(figures, request.param)().save(tmp_path / "figure.html")
     browser.screen(360, 740, phone=True)
     browser.open(tmp_path / "figure.html")
     browser.page.locator(".live-start").click()
@@ -39,7 +39,7 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("figure", ["scale"], indirect=True)
 def test_scores_and_weights_are_those_of_torch_at_every_width(figure, browser):
-    packed = live.packed_vectors()
+    packed = figures.packed_vectors()
 
     def vector(text: str) -> torch.Tensor:
         return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.int8).copy()) * packed["unit"]
@@ -66,7 +66,7 @@ def test_scores_and_weights_are_those_of_torch_at_every_width(figure, browser):
 
 @pytest.mark.parametrize("figure", ["patches"], indirect=True)
 def test_patches_are_those_of_patchify(figure, browser):
-    photograph = live.album()[0]
+    photograph = figures.album()[0]
     image = decode_image(base64.b64decode(photograph["src"].partition(",")[2]), "kingfisher")
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()
     figure.locator("[name=size]").focus()

@@ -15,7 +15,7 @@ from vitbook.data import digits
 from vitbook.runtime import seed_everything
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, create_vit
-from vitbook_workshop import live
+from vitbook_workshop.live import figures
 from vitbook_workshop.live.figures import packed_digits, worker_source
 
 pytest_plugins = ["browser"]
@@ -121,7 +121,7 @@ def test_thirty_steps_lead_where_torch_goes(browser, tmp_path):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     path = tmp_path_factory.mktemp("live") / "train.html"
-    live.train().save(path)
+    figures.train().save(path)
     return path
 
 
@@ -180,7 +180,7 @@ def test_a_model_is_trained_stopped_read_and_interfered_with(browser, page):
 
 
 def test_a_share_is_trained_on_for_as_many_steps_beside_the_nearest_neighbor(browser, tmp_path):
-    live.shares().save(tmp_path / "shares.html")
+    figures.shares().save(tmp_path / "shares.html")
     browser.screen(360, 740, phone=True)
     browser.open(tmp_path / "shares.html")
     at, data = browser.page.locator, digits()

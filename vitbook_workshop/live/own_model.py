@@ -56,13 +56,6 @@ def _named(argument: str, names: Sequence[str], count: int, one: str) -> Sequenc
     return names or [f"{one} {i}" for i in range(count)]
 
 
-def number_in(name: str, number: int, count: int) -> int:
-    """The number of a block or head, counted from 0; −1 is the last. Raises ValueError where there is no such one."""
-    if not -count <= number < count:
-        raise ValueError(f"{name} must lie in 0 … {count - 1}, or -{count} … -1 from the end, got {number}")
-    return number % count
-
-
 def resized_model(model: VisionTransformer, image_size: tuple[int, int]) -> tuple[VisionTransformer, str]:
     """The model itself, or a copy with positions resized to these images, and what was done, in words."""
     if model.config.image_size == image_size:
