@@ -1,4 +1,4 @@
-"""The properties of `faults.properties`, under one name with those that only the tests of the package need."""
+"""The properties of `faults.checks_of_parts`, under one name with those that only the tests of the package need."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -8,19 +8,19 @@ from scipy.ndimage import zoom
 from torch import Tensor, nn
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.properties import *  # noqa: F403
-from vitbook_workshop.faults.properties import GRID, B, D, N
-from vitbook_workshop.faults.properties import _build as build  # noqa: F401
-from vitbook_workshop.faults.properties import _classifier as classifier  # noqa: F401
-from vitbook_workshop.faults.properties import _close as close
-from vitbook_workshop.faults.properties import _differ as differ
-from vitbook_workshop.faults.properties import _images as images
-from vitbook_workshop.faults.properties import _layer_norm as layer_norm  # noqa: F401
-from vitbook_workshop.faults.properties import _same_map as same_map  # noqa: F401
-from vitbook_workshop.faults.properties import _shake as shake
-from vitbook_workshop.faults.properties import _small_config as small_config
-from vitbook_workshop.faults.properties import _transformer_and_words as transformer_and_words  # noqa: F401
-from vitbook_workshop.faults.properties import _unequal_batches as unequal_batches  # noqa: F401
+from vitbook_workshop.faults.checks_of_parts import *  # noqa: F403
+from vitbook_workshop.faults.checks_of_parts import GRID, B, D, N
+from vitbook_workshop.faults.checks_of_parts import _build as build  # noqa: F401
+from vitbook_workshop.faults.checks_of_parts import _classifier as classifier  # noqa: F401
+from vitbook_workshop.faults.checks_of_parts import _close as close
+from vitbook_workshop.faults.checks_of_parts import _differ as differ
+from vitbook_workshop.faults.checks_of_parts import _images as images
+from vitbook_workshop.faults.checks_of_parts import _layer_norm as layer_norm  # noqa: F401
+from vitbook_workshop.faults.checks_of_parts import _same_map as same_map  # noqa: F401
+from vitbook_workshop.faults.checks_of_parts import _shake as shake
+from vitbook_workshop.faults.checks_of_parts import _small_config as small_config
+from vitbook_workshop.faults.checks_of_parts import _transformer_and_words as transformer_and_words  # noqa: F401
+from vitbook_workshop.faults.checks_of_parts import _unequal_batches as unequal_batches  # noqa: F401
 
 
 def backbone(**changes) -> VisionTransformer:

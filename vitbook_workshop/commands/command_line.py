@@ -308,8 +308,8 @@ class Diagnose:
             return None
 
     def __call__(self) -> int:
+        from vitbook_workshop.faults.diagnose_by_name import examine_by_name
         from vitbook_workshop.faults.diagnosis import report
-        from vitbook_workshop.faults.target import examine_target
 
         def show(doing: str) -> None:
             print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
@@ -317,7 +317,7 @@ class Diagnose:
         options = dict(trained=self.trained, export=self.export, data=self.data, timeout=self.timeout)
         options |= dict(like=self.like, like_arguments=self._arguments("like_args"))
         try:
-            findings, printed = examine_target(
+            findings, printed = examine_by_name(
                 self.target,
                 self._arguments("args"),
                 self.image_shape,

@@ -50,12 +50,12 @@ class Model(pytest.Collector):
 
     @cached_property
     def findings(self) -> "dict[str, Finding] | ValueError":
-        from vitbook_workshop.faults.target import examine_target
+        from vitbook_workshop.faults.diagnose_by_name import examine_by_name
 
         asked = {name: self.config.getoption(f"--vit-{name.replace('_', '-')}") for name in ("image_shape", "timeout")}
         classes, arguments = self.config.getoption("--vit-num-classes"), self.config.getoption("--vit-args")
         try:
-            findings, printed = examine_target(self.name, arguments, num_classes=classes, **asked)
+            findings, printed = examine_by_name(self.name, arguments, num_classes=classes, **asked)
         except ValueError as error:
             return error
         if printed:

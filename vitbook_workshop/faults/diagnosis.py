@@ -12,9 +12,9 @@ from torch import nn
 
 from vitbook._common.site import chapters_address
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults import inside  # noqa: F401, its questions
-from vitbook_workshop.faults.case import Case, NotAsked, skip_if
-from vitbook_workshop.faults.questions import QUESTIONS, Failed, Question, logits_come_out
+from vitbook_workshop.faults import checks_of_operations  # noqa: F401, its questions
+from vitbook_workshop.faults.checks_of_models import QUESTIONS, Failed, Question, logits_come_out
+from vitbook_workshop.faults.model_under_test import ModelUnderTest, NotAsked, skip_if
 
 
 @dataclass(frozen=True)
@@ -102,22 +102,22 @@ def examine(
         )
     with torch.random.fork_rng(), torch.enable_grad():
         torch.manual_seed(0)
-        case = Case(model, tuple(image_shape), num_classes, order_counts, untrained, overfit, export)
+        tested = ModelUnderTest(model, tuple(image_shape), num_classes, order_counts, untrained, overfit, export)
         findings = []
         for question in QUESTIONS:
             if progress:
                 progress(question.about)
-            findings.append(_answer(question, case))
+            findings.append(_answer(question, tested))
     return findings
 
 
-def _answer(question: Question, case: Case) -> Finding:
+def _answer(question: Question, tested: ModelUnderTest) -> Finding:
     """What comes of one question. A model that cannot be run is asked nothing but whether it can."""
-    why_not = "" if case.batch or question.ask is logits_come_out else "the model does not run"
+    why_not = "" if tested.batch or question.ask is logits_come_out else "the model does not run"
     try:
-        return answer(question, case, why_not=why_not)
+        return answer(question, tested, why_not=why_not)
     except Exception as error:  # whatever a model of unknown making may do
-        return answer(question, case, why_not=f"asking stops with {type(error).__name__}: {error}")
+        return answer(question, tested, why_not=f"asking stops with {type(error).__name__}: {error}")
 
 
 def answer(

@@ -38,7 +38,7 @@ from vitbook.tokens import merge_tokens, proportional_attention, same_image, win
 from vitbook.training import evaluate, parameter_groups
 from vitbook.transformer import Transformer, causal_mask
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults import properties as prop
+from vitbook_workshop.faults import checks_of_parts as prop
 
 
 @dataclass(frozen=True)

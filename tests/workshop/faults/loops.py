@@ -16,7 +16,7 @@ from vitbook.data import load_dataset
 from vitbook.engine import TrainConfig, fit
 from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
 from vitbook.vit import create_vit
-from vitbook_workshop.faults.training_watch import TrainingReport, watch
+from vitbook_workshop.faults.watch_training import TrainingReport, watch
 
 K, BATCH, STEPS = 10, 32, 60
 DIGITS = load_dataset("digits", validation=0.1)

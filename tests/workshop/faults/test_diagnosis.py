@@ -9,9 +9,9 @@ from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
 from torch import nn
 
 from vitbook.vit import VisionTransformer
+from vitbook_workshop.faults.checks_of_models import QUESTIONS
 from vitbook_workshop.faults.diagnosis import diagnose, examine
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
-from vitbook_workshop.faults.questions import QUESTIONS
 
 PAGES = "https://vitbook.github.io/vitbook"
 pytestmark = pytest.mark.door  # the models are anybody's
@@ -263,7 +263,7 @@ def test_dtypes_that_meet_under_autocast_are_found():
 
 
 def test_large_models_are_asked_in_float32_with_the_same_answers(monkeypatch):
-    monkeypatch.setattr("vitbook_workshop.faults.case.LARGE", 0)
+    monkeypatch.setattr("vitbook_workshop.faults.model_under_test.LARGE", 0)
     assert not failures(VisionTransformer(small_config()))
     assert set(failures(*(HfViT("no scale", "merge"), IMAGE, K))) == {"scores_are_scaled", "heads_keep_tokens_whole"}
 

@@ -15,7 +15,7 @@ from vitbook.encoder import Encoder, EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding, unpatchify
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults import properties
+from vitbook_workshop.faults import checks_of_parts
 from vitbook_workshop.faults.mistakes import MISTAKES, StepByStep, as_class, broken_vit
 
 
@@ -113,14 +113,14 @@ def test_the_right_implementation_passes_and_the_wrong_variants_are_rejected(tes
 def test_every_property_can_fail():
     functions = {
         f
-        for module in (check, properties)
+        for module in (check, checks_of_parts)
         for name, f in vars(module).items()
         if name[0] != "_" and inspect.isfunction(f)
     }
     signatures = {
         f: inspect.signature(f)
         for f in functions
-        if f.__module__ in ("properties", "vitbook_workshop.faults.properties")
+        if f.__module__ in ("properties", "vitbook_workshop.faults.checks_of_parts")
     }
     signatures = {f: s for f, s in signatures.items() if f.__name__[0] != "_"}
     checks = {f for f, s in signatures.items() if len(s.parameters) == 1 and s.return_annotation is None}

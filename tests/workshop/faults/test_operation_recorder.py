@@ -9,7 +9,7 @@ from properties import HEADS, B, D, T
 from torch import nn
 
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention
-from vitbook_workshop.faults.watching import is_right_scale, watched
+from vitbook_workshop.faults.operation_recorder import is_right_scale, watched
 
 Q, K, V = (torch.linspace(-1, 2, B * HEADS * T * 4).view(B, HEADS, T, 4).roll(i) for i in (0, 5, 11))
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook_workshop.faults.watching import Attention, Enough, Watch
+from vitbook_workshop.faults.operation_recorder import Attention, Enough, OperationRecorder
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
 LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and of fewer images
@@ -26,7 +26,7 @@ def skip_if(condition: object, reason: str) -> None:
         raise NotAsked(reason)
 
 
-class Case:
+class ModelUnderTest:
     """A model to be asked, and what its owner says of it. All sizes of batch are ones that it takes."""
 
     def __init__(self, model, image_shape, num_classes, order_counts=True, untrained=True, overfit=False, export=False):
@@ -107,9 +107,11 @@ class Case:
     def needs_sight(self) -> None:
         skip_if(self.blind, "the logits do not depend on the image")
 
-    def watch(self, model: nn.Module, images: Tensor, until_attention: bool = False) -> tuple[Watch, Tensor | None]:
+    def watch(
+        self, model: nn.Module, images: Tensor, until_attention: bool = False
+    ) -> tuple[OperationRecorder, Tensor | None]:
         """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
-        watch, logits = Watch(until_attention, everything=not self.large), None
+        watch, logits = OperationRecorder(until_attention, everything=not self.large), None
         try:
             with watch:
                 logits = seeded(model, images)
@@ -120,7 +122,7 @@ class Case:
         return watch, logits
 
     @cached_property
-    def watched(self) -> Watch:
+    def watched(self) -> OperationRecorder:
         """What was seen of the operations of `subject`."""
         return self.watch(self.subject, self.images().requires_grad_())[0]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from vitbook._common.names import listed
-from vitbook_workshop.faults.case import each_output
+from vitbook_workshop.faults.model_under_test import each_output
 
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
 DENSE = 200  # steps in which every loss and enough images are kept
@@ -33,7 +33,7 @@ class LossSeen:
 
 
 @dataclass
-class Recorder:
+class LoopRecorder:
     """Follows one model and its optimizer. Counts steps of the optimizer; looks closely at some of them."""
 
     model: nn.Module

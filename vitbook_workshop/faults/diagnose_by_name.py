@@ -24,9 +24,9 @@ from vitbook.data import load_dataset
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.published import PUBLISHED
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
+from vitbook_workshop.faults.compare_with_reference import compare
 from vitbook_workshop.faults.diagnosis import Finding, examine
-from vitbook_workshop.faults.like import compare
-from vitbook_workshop.faults.on_data import examine_training
+from vitbook_workshop.faults.trial_on_data import examine_training
 
 WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")
 IMAGE_SHAPE = (3, 224, 224)  # where nobody says which
@@ -36,12 +36,12 @@ _RUN = """
 import json, sys
 asked = json.loads(sys.argv.pop())
 sys.path[:] = asked.pop("path")
-from vitbook_workshop.faults.target import work
+from vitbook_workshop.faults.diagnose_by_name import work
 work(asked)
 """
 
 
-def examine_target(
+def examine_by_name(
     target: str,
     arguments: dict[str, Any] | None = None,
     image_shape: tuple[int, int, int] | None = None,

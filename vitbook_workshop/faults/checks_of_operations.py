@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from vitbook.patches import HybridEmbedding
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.case import Case, NotAsked, depends, seeded, skip_if, stacks
+from vitbook_workshop.faults.checks_of_models import Failed, expect, question
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
-from vitbook_workshop.faults.questions import Failed, expect, question
-from vitbook_workshop.faults.watching import Attention, Past, is_right_scale
+from vitbook_workshop.faults.model_under_test import ModelUnderTest, NotAsked, depends, seeded, skip_if, stacks
+from vitbook_workshop.faults.operation_recorder import Attention, Past, is_right_scale
 
 # Patches
 
@@ -25,16 +25,16 @@ from vitbook_workshop.faults.watching import Attention, Past, is_right_scale
     suspect="an image cut by view or reshape alone: the axes have to be exchanged before they are joined.",
     where="06_patches.ipynb#view-does-not-cut",
 )
-def a_token_is_a_rectangle(case: Case) -> None:
+def a_token_is_a_rectangle(tested: ModelUnderTest) -> None:
     """Asked of the rows of the first queries, each made of one token."""
     pixels, tokens = 0, []
     for _ in range(8):  # the zeros of a ReLU are elsewhere each time
-        model, images = case.shaken().requires_grad_(), case.images().requires_grad_()
-        watch, _ = case.watch(model, images, until_attention=True)
+        model, images = tested.shaken().requires_grad_(), tested.images().requires_grad_()
+        watch, _ = tested.watch(model, images, until_attention=True)
         if not watch.attentions or not depends(watch.attentions[0].queries, images):
             raise NotAsked("no attention was seen whose queries are made of the image")
         rows = watch.attentions[0].queries.flatten(0, -3)[-1]
-        middle = [row @ case.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
+        middle = [row @ tested.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
         _expect_whole_vectors(middle, watch.feature_map)
         slopes = [torch.autograd.grad(number, images, retain_graph=True)[0] for number in middle]
         pixels = pixels + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)
@@ -93,8 +93,8 @@ def _unbroken(lines: Tensor) -> bool:
     suspect="view(B, h, T, D_h) without a transpose, heads joined without one, or a fused kernel fed (B, T, h, D_h).",
     where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
 )
-def heads_keep_tokens_whole(case: Case) -> None:
-    attentions = case.attentions
+def heads_keep_tokens_whole(tested: ModelUnderTest) -> None:
+    attentions = tested.attentions
     skip_if(all(seen.split is None for seen in attentions), "what happens to its values cannot be followed")
     split = sum(seen.split is False for seen in attentions)
     joined = sum(seen.joined is False for seen in attentions)
@@ -116,8 +116,8 @@ def heads_keep_tokens_whole(case: Case) -> None:
     where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
     likely="it is cheaper, and may be meant",
 )
-def heads_see_whole_tokens(case: Case) -> None:
-    known = [seen for seen in case.attentions if seen.projection is not None and seen.inputs]
+def heads_see_whole_tokens(tested: ModelUnderTest) -> None:
+    known = [seen for seen in tested.attentions if seen.projection is not None and seen.inputs]
     skip_if(not known, "no output projection was seen")
     for seen in known:
         width, inner = seen.projection.shape[:2]
@@ -131,8 +131,8 @@ def heads_see_whole_tokens(case: Case) -> None:
     " after the softmax: scaled, or masked.",
     where="01_attention.ipynb#all-queries-at-once-by-matrices",
 )
-def weights_sum_to_one(case: Case) -> None:
-    attentions = case.attentions
+def weights_sum_to_one(tested: ModelUnderTest) -> None:
+    attentions = tested.attentions
     wrong = [seen for seen in attentions if not torch.allclose(seen.sums, torch.ones_like(seen.sums), atol=1e-4)]
     if not wrong:
         return
@@ -150,8 +150,8 @@ def weights_sum_to_one(case: Case) -> None:
     suspect="no scale, √D for √D_h, times in place of over, a scale after the softmax or twice; or heads never split.",
     where="02_scale.ipynb#which-d",
 )
-def scores_are_scaled(case: Case) -> None:
-    known = [seen for seen in case.attentions if seen.factor is not None]
+def scores_are_scaled(tested: ModelUnderTest) -> None:
+    known = [seen for seen in tested.attentions if seen.factor is not None]
     skip_if(not known, "its queries are normalized, or its scale is learned")
     for seen in known:
         if not is_right_scale(seen):
@@ -185,9 +185,9 @@ def _why_scaled_so(seen: Attention) -> str:
     suspect="a causal mask, as in a language model. The patches of an image have no past and no future.",
     where="05_transformer.ipynb#what-must-not-be-seen",
 )
-def tokens_see_the_later_ones(case: Case) -> None:
-    causal = sum(seen.causal for seen in case.attentions)
-    expect(not causal, f"in {causal} of {len(case.attentions)} attentions no token sees a later one.")
+def tokens_see_the_later_ones(tested: ModelUnderTest) -> None:
+    causal = sum(seen.causal for seen in tested.attentions)
+    expect(not causal, f"in {causal} of {len(tested.attentions)} attentions no token sees a later one.")
 
 
 @question(
@@ -195,32 +195,32 @@ def tokens_see_the_later_ones(case: Case) -> None:
     suspect="a residual connection is missing: x = x + attention(norm(x)), x = x + mlp(norm(x)).",
     where="08_encoder.ipynb#equation-2",
 )
-def blocks_add(case: Case) -> None:
+def blocks_add(tested: ModelUnderTest) -> None:
     """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
-    case.needs_sight()
-    watch = case.watched
+    tested.needs_sight()
+    watch = tested.watched
     if watch.added_twice:
         raise Failed(
             f"in {watch.added_twice} sums, tokens are added to what they are a part of already.",
             "tokens are added twice: what adds its input itself stands in one more residual connection.",
             likely="they may be meant to count twice",
         )
-    maps, first = [id(linear.weight) for linear in watch.linear], case.attentions[0]
+    maps, first = [id(linear.weight) for linear in watch.linear], tested.attentions[0]
     tokens = first.queries.shape[-2]
-    alike = [seen for seen in case.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
+    alike = [seen for seen in tested.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
     alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
     skip_if(len({id(seen.weight) for seen in alike}) < 2, "its blocks are not several of one kind")
-    last, place = id(alike[-1].weight), case.attentions.index(alike[-1])
-    images = case.images().requires_grad_()
-    silent = _silenced(case.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
-    attention = case.watch(silent, images)[0].attentions[place]
+    last, place = id(alike[-1].weight), tested.attentions.index(alike[-1])
+    images = tested.images().requires_grad_()
+    silent = _silenced(tested.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
+    attention = tested.watch(silent, images)[0].attentions[place]
     expect(
         depends(attention.queries, images) or depends(attention.keys, images),
         "where the layers before it add nothing, the last attention gets nothing of the image.",
     )
-    blocks = [{id(p) for p in block.parameters()} for stack in stacks(case.subject) for block in stack]
+    blocks = [{id(p) for p in block.parameters()} for stack in stacks(tested.subject) for block in stack]
     block = next((block for block in blocks if last in block), set())
-    logits = seeded(_silenced(case.subject, block & set(maps)), images)
+    logits = seeded(_silenced(tested.subject, block & set(maps)), images)
     expect(
         depends(logits, images), "where the layers of the last block add nothing, the logits know nothing of the image."
     )
@@ -241,9 +241,9 @@ def _silenced(model: nn.Module, silent: set[int]) -> nn.Module:
     suspect="GELU is missing: two linear maps in a row are no more than one.",
     where="08_encoder.ipynb#equation-3",
 )
-def mlps_have_an_activation(case: Case) -> None:
-    watch = case.watched
-    names = {id(parameter): name for name, parameter in case.subject.named_parameters()}
+def mlps_have_an_activation(tested: ModelUnderTest) -> None:
+    watch = tested.watched
+    names = {id(parameter): name for name, parameter in tested.subject.named_parameters()}
     pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in watch.no_activation]
     expect(not pairs, f"nothing stands between {pairs[0]}." if pairs else "")
     if watch.activations_twice:
@@ -265,10 +265,10 @@ def mlps_have_an_activation(case: Case) -> None:
     where="08_encoder.ipynb#before-or-after-pre-norm-and-post-norm",
     likely="one of the two is normalized, the other is not",
 )
-def both_branches_get_normalized_tokens(case: Case) -> None:
+def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
     """Post-norm too, from the second block on."""
-    watch = case.watched
-    looking = {id(seen.weight) for seen in case.attentions}
+    watch = tested.watched
+    looking = {id(seen.weight) for seen in tested.attentions}
     attention = [linear.fed_by for linear in watch.linear if id(linear.weight) in looking][1:]
     mlp = [one.fed_by for one, next_one in itertools.pairwise(watch.linear) if _starts_an_mlp(one, next_one, looking)]
     if not attention or not mlp or not {*attention, *mlp} <= {"norm", "sum"}:
@@ -290,10 +290,10 @@ def _starts_an_mlp(one: Past, next_one: Past, looking: set[int]) -> bool:
 @question(
     "each token is normalized separately, over its D numbers", suspect="", where="08_encoder.ipynb#layernorm-by-hand"
 )
-def norms_run_over_features(case: Case) -> None:
-    watch = case.watched
+def norms_run_over_features(tested: ModelUnderTest) -> None:
+    watch = tested.watched
     skip_if(not watch.norms, "no norm was seen")
-    tokens = case.attentions[0].queries.shape[-2]
+    tokens = tested.attentions[0].queries.shape[-2]
     for norm in watch.norms:
         if len(norm.sizes) == 2 and norm.sizes[0] == tokens:
             raise Failed(
@@ -318,12 +318,12 @@ def norms_run_over_features(case: Case) -> None:
     suspect="the last LayerNorm is missing: in a pre-norm encoder the tokens grow with every block.",
     where="09_vit.ipynb#equation-4",
 )
-def head_gets_normalized_tokens(case: Case) -> None:
-    watch = case.watched
+def head_gets_normalized_tokens(tested: ModelUnderTest) -> None:
+    watch = tested.watched
     head = watch.linear[-1]
-    if head.output.shape[-1] != case.num_classes or all(linear.fed_by != "norm" for linear in watch.linear):
+    if head.output.shape[-1] != tested.num_classes or all(linear.fed_by != "norm" for linear in watch.linear):
         raise NotAsked("no linear head, or no norms before the layers")
-    if case.attentions[0].queries.shape[-2] != case.attentions[-1].queries.shape[-2]:
+    if tested.attentions[0].queries.shape[-2] != tested.attentions[-1].queries.shape[-2]:
         raise NotAsked("its last attention pools the tokens")
     expect(head.fed_by != "sum", "it gets the sum of the last block's residual connection.")
 
@@ -333,37 +333,37 @@ def head_gets_normalized_tokens(case: Case) -> None:
     suspect="a wrong index: a class token put in front is z[:, 0], and where there is none, the mean is over all of z.",
     where="09_vit.ipynb#one-vector-for-an-image-the-class-token-or-the-mean",
 )
-def patches_are_read_alike(case: Case) -> None:
-    case.needs_sight()
-    case.needs_whole_tokens()
-    if not _reads_alike(*_tokens_read(case, case.subject)):
+def patches_are_read_alike(tested: ModelUnderTest) -> None:
+    tested.needs_sight()
+    tested.needs_whole_tokens()
+    if not _reads_alike(*_tokens_read(tested, tested.subject)):
         # once more, as the zeros of a maximum are elsewhere each time
-        patches, read = _tokens_read(case, case.shaken().requires_grad_())
+        patches, read = _tokens_read(tested, tested.shaken().requires_grad_())
         if not _reads_alike(patches, read):
             learned = (~patches).nonzero().flatten().tolist()
             class_token = f" Token {learned[0]} is the same for all images: a class token." if learned else ""
             raise Failed(f"of {int(patches.sum())} patches, it reads {int((patches & read).sum())}.{class_token}")
 
 
-def _tokens_read(case: Case, model: nn.Module) -> tuple[Tensor, Tensor]:
+def _tokens_read(tested: ModelUnderTest, model: nn.Module) -> tuple[Tensor, Tensor]:
     """Which tokens are patches, and which the head reads; read off the queries of the first and the last attention.
 
     A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
     """
-    images = case.images().requires_grad_()
-    watch, logits = case.watch(model, images)
-    of_others = case.watch(model, case.images(), until_attention=True)[0].attentions
+    images = tested.images().requires_grad_()
+    watch, logits = tested.watch(model, images)
+    of_others = tested.watch(model, tested.images(), until_attention=True)[0].attentions
     first, last = watch.attentions[0].queries, watch.attentions[-1].queries
-    if first.shape != last.shape or first.shape[0] % case.batch or not last.requires_grad:
+    if first.shape != last.shape or first.shape[0] % tested.batch or not last.requires_grad:
         raise NotAsked("its tokens are others at the end than at the start")
-    skip_if(first.ndim != 3 and first.shape[0] != case.batch, "its tokens are cut into windows")
+    skip_if(first.ndim != 3 and first.shape[0] != tested.batch, "its tokens are cut into windows")
     skip_if(not depends(first, images), "its first queries are not made of the image")
     middle = first[..., first.shape[-2] // 2, :]
     if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
         raise NotAsked("its tokens are mixed before the first attention")
-    rows = (of_others[0].queries - first).detach().reshape(case.batch, -1, *first.shape[-2:])
+    rows = (of_others[0].queries - first).detach().reshape(tested.batch, -1, *first.shape[-2:])
     patches = rows.abs().amax(dim=(0, 1, 3)) > 1e-6 * first.detach().abs().max()
-    slope = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), last)[0]
+    slope = torch.autograd.grad((logits * tested.normal(*logits.shape)).sum(), last)[0]
     return patches, slope.reshape(rows.shape).ne(0).any(dim=3).any(dim=1).any(dim=0)
 
 
@@ -381,19 +381,21 @@ def _reads_alike(patches: Tensor, read: Tensor) -> bool:
     suspect="several mistakes at once, or one that has no name yet. Fix what is named above, and ask again.",
     where="09_vit.ipynb#the-four-equations-together",
 )
-def equations_hold(case: Case) -> None:
-    if not isinstance(case.model, VisionTransformer) or isinstance(case.model.embedding.patch_embed, HybridEmbedding):
+def equations_hold(tested: ModelUnderTest) -> None:
+    if not isinstance(tested.model, VisionTransformer) or isinstance(
+        tested.model.embedding.patch_embed, HybridEmbedding
+    ):
         raise NotAsked("not built of this book's parts; so the order of query, key and value, say, cannot be seen")
-    model, images = case.shaken(), case.images()
+    model, images = tested.shaken(), tested.images()
     expected = seeded(model, images)
 
     def agrees(*mistakes: str) -> bool:
-        twin = broken_vit(case.model.config, *mistakes).to(images).eval()
+        twin = broken_vit(tested.model.config, *mistakes).to(images).eval()
         ours, theirs = ({n: x.shape for n, x in m.state_dict().items()} for m in (model, twin))
         if ours != theirs:
             return False
         twin.load_state_dict(model.state_dict())
-        return case.same(seeded(twin, images), expected)
+        return tested.same(seeded(twin, images), expected)
 
     if agrees():
         return

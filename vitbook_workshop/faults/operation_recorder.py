@@ -78,8 +78,8 @@ class Enough(Exception):
     """All that was wanted has been seen."""
 
 
-class Watch(TorchDispatchMode):
-    """Inside `with Watch() as watch`, every attention that is computed is noted in watch.attentions.
+class OperationRecorder(TorchDispatchMode):
+    """Inside `with OperationRecorder() as watch`, every attention that is computed is noted in watch.attentions.
 
     until_attention: raise `Enough` after the first one. everything: read the tokens of all attentions off their
     numbers, not only those of the first two.
@@ -279,7 +279,7 @@ def hides_the_future(hidden: Tensor) -> bool:
 
 def watched(call: Callable[[], object]) -> list[Attention]:
     """Every attention that is computed during a call."""
-    with Watch() as watch:
+    with OperationRecorder() as watch:
         call()
     return watch.attentions
 

@@ -8,7 +8,7 @@ from styles import HfViT, TimmViT
 from torch import nn
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.like import compare
+from vitbook_workshop.faults.compare_with_reference import compare
 from vitbook_workshop.faults.mistakes import MISTAKES, broken_vit
 
 
@@ -75,7 +75,7 @@ def test_another_epsilon_is_named_and_called_small():
 
 
 def test_large_models_are_compared_in_single_precision(monkeypatch):
-    monkeypatch.setattr("vitbook_workshop.faults.case.LARGE", 0)
+    monkeypatch.setattr("vitbook_workshop.faults.model_under_test.LARGE", 0)
     assert found(ours(), of_transformers()).result == "passed"
     finding = found(ours("no_scale"), of_transformers())
     assert "“no scale”" in finding.suspect and "attn.qkv (Linear), and part before" in finding.details

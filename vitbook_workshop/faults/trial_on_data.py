@@ -13,10 +13,10 @@ from torch import nn
 from vitbook.data import Dataset
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults.case import NotAsked, skip_if
+from vitbook_workshop.faults.checks_of_models import Failed, Question, learned_by_heart
 from vitbook_workshop.faults.diagnosis import Finding
-from vitbook_workshop.faults.questions import Failed, Question, learned_by_heart
-from vitbook_workshop.faults.training_watch import QUESTIONS, answered, labels_match_images, neighbors_agree, watch
+from vitbook_workshop.faults.model_under_test import NotAsked, skip_if
+from vitbook_workshop.faults.watch_training import QUESTIONS, answered, labels_match_images, neighbors_agree, watch
 
 
 def examine_training(

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook._common.names import listed
-from vitbook_workshop.faults.case import (
-    Case,
+from vitbook_workshop.faults.model_under_test import (
+    ModelUnderTest,
     NotAsked,
     apart,
     dropouts,
@@ -44,7 +44,9 @@ class Failed(Exception):
 class Question:
     """Something that must hold, and what to think where it does not."""
 
-    ask: Callable[..., None]  # of a `Case`, a `Recorder` or what is asked about; raises Failed or NotAsked
+    ask: Callable[
+        ..., None
+    ]  # of a `ModelUnderTest`, a `LoopRecorder` or what is asked about; raises Failed or NotAsked
     about: str
     suspect: str
     where: str
@@ -88,15 +90,15 @@ def attempt(run: Callable[[], Any]) -> Any:
     suspect="a size fixed at some number, a head for other classes, or more than the logits returned.",
     where="09_vit.ipynb#the-four-equations-together",
 )
-def logits_come_out(case: Case) -> None:
-    if case.turned:
-        height, width = case.image_shape[1:]
+def logits_come_out(tested: ModelUnderTest) -> None:
+    if tested.turned:
+        height, width = tested.image_shape[1:]
         raise Failed(
             f"it does not run on {height}×{width} images, and does on {width}×{height}.",
             "height and width have changed places where the image is cut or the positions are counted.",
             "06_patches.ipynb#how-many-and-how-long",
         )
-    expect(case.batch > 0, textwrap.shorten(case.error, 300, placeholder=" …"))
+    expect(tested.batch > 0, textwrap.shorten(tested.error, 300, placeholder=" …"))
 
 
 @question(
@@ -104,11 +106,11 @@ def logits_come_out(case: Case) -> None:
     suspect="a class token or positions with the batch size in their shape; they should be (1, …) and expand.",
     where="07_embedding.ipynb#a-token-that-speaks-for-the-image",
 )
-def every_batch_size_will_do(case: Case) -> None:
-    model = case.subject
-    for batch in (1, 2, 3) if case.large else (1, 2, 5):
-        logits = attempt(lambda batch=batch: logits_of(model, case.images(batch)))
-        expect(logits.shape == (batch, case.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
+def every_batch_size_will_do(tested: ModelUnderTest) -> None:
+    model = tested.subject
+    for batch in (1, 2, 3) if tested.large else (1, 2, 5):
+        logits = attempt(lambda batch=batch: logits_of(model, tested.images(batch)))
+        expect(logits.shape == (batch, tested.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
 
 
 @question(
@@ -117,11 +119,11 @@ def every_batch_size_will_do(case: Case) -> None:
     " register_buffer, or x.new_zeros and the like.",
     where="07_embedding.ipynb#four-ways-to-say-where",
 )
-def float64_works(case: Case) -> None:
-    skip_if(case.device.type == "mps", "this device has no float64")
-    skip_if(next(unregistered(case.model), None), "it holds layers that double() does not reach")
-    model = copy.deepcopy(case.model).double().eval()
-    logits = attempt(lambda: logits_of(model, case.images(1 if case.large else None).double()))
+def float64_works(tested: ModelUnderTest) -> None:
+    skip_if(tested.device.type == "mps", "this device has no float64")
+    skip_if(next(unregistered(tested.model), None), "it holds layers that double() does not reach")
+    model = copy.deepcopy(tested.model).double().eval()
+    logits = attempt(lambda: logits_of(model, tested.images(1 if tested.large else None).double()))
     expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
 
 
@@ -134,8 +136,8 @@ def float64_works(case: Case) -> None:
     " something else.",
     where="07_embedding.ipynb#a-token-that-speaks-for-the-image",
 )
-def images_count(case: Case) -> None:
-    expect(not case.blind, "all images get the same, and no gradient reaches a pixel.")
+def images_count(tested: ModelUnderTest) -> None:
+    expect(not tested.blind, "all images get the same, and no gradient reaches a pixel.")
 
 
 @question(
@@ -143,11 +145,11 @@ def images_count(case: Case) -> None:
     suspect="F.dropout, which does not know of eval(): use nn.Dropout or pass training=self.training.",
     where="08_encoder.ipynb#dropout-and-where-it-goes",
 )
-def evaluation_is_deterministic(case: Case) -> None:
-    images = case.images()
+def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
+    images = tested.images()
     with torch.no_grad():
-        one, other = case.subject(images), case.subject(images)
-    expect(case.same(one, other), f"two calls gave logits up to {apart(one, other):.2g} apart.")
+        one, other = tested.subject(images), tested.subject(images)
+    expect(tested.same(one, other), f"two calls gave logits up to {apart(one, other):.2g} apart.")
 
 
 @question(
@@ -156,36 +158,36 @@ def evaluation_is_deterministic(case: Case) -> None:
     " softmax over dim=0, a reshape that mixes images, one image's class token for all, or batch statistics.",
     where="09_vit.ipynb#one-image-does-not-touch-another",
 )
-def images_do_not_mix(case: Case) -> None:
-    skip_if(case.batch == 1, "the model takes one image at a time")
-    case.needs_sight()
-    images = case.images()
-    before = logits_of(case.subject, images)
-    for changed in range(case.batch):
-        others = torch.arange(case.batch) != changed
+def images_do_not_mix(tested: ModelUnderTest) -> None:
+    skip_if(tested.batch == 1, "the model takes one image at a time")
+    tested.needs_sight()
+    images = tested.images()
+    before = logits_of(tested.subject, images)
+    for changed in range(tested.batch):
+        others = torch.arange(tested.batch) != changed
         images_now = images.clone()
-        images_now[changed] = case.images()[changed]
-        now = logits_of(case.subject, images_now)
-        if not case.same(now[others], before[others]):
+        images_now[changed] = tested.images()[changed]
+        now = logits_of(tested.subject, images_now)
+        if not tested.same(now[others], before[others]):
             by = apart(now[others], before[others])
-            raise Failed(f"another image {changed} changed the others' logits by up to {by:.2g}.", _what_mixes(case))
+            raise Failed(f"another image {changed} changed the others' logits by up to {by:.2g}.", _what_mixes(tested))
 
 
-def _what_mixes(case: Case) -> str:
+def _what_mixes(tested: ModelUnderTest) -> str:
     """What lets the images of a batch touch, if the operations show it."""
-    attentions = case.attentions_if_any
-    if attentions and any(norm.of_batch for norm in case.watched.norms):
+    attentions = tested.attentions_if_any
+    if attentions and any(norm.of_batch for norm in tested.watched.norms):
         return "batch statistics: a BatchNorm that stays in training."
     if any(seen.axis == -4 for seen in attentions):
         return "a softmax over the first axis, the batch (dim=0), instead of the keys (dim=-1)."
-    if _attends_to_the_batch(case):
+    if _attends_to_the_batch(tested):
         return "attention over the batch: nn.MultiheadAttention and nn.TransformerEncoder need batch_first=True."
     return ""
 
 
-def _attends_to_the_batch(case: Case) -> bool:
-    attentions = case.attentions_if_any
-    return bool(attentions) and all(seen.queries.shape[-2] == case.batch for seen in attentions)
+def _attends_to_the_batch(tested: ModelUnderTest) -> bool:
+    attentions = tested.attentions_if_any
+    return bool(attentions) and all(seen.queries.shape[-2] == tested.batch for seen in attentions)
 
 
 @question(
@@ -194,10 +196,10 @@ def _attends_to_the_batch(case: Case) -> bool:
     " positions).",
     where="07_embedding.ipynb#a-bag-of-patches",
 )
-def order_counts(case: Case) -> None:
-    if case.order_counts:
-        expect(not _knows_no_order(case), "exchanging patches leaves the logits as they are, but for rounding.")
-    elif not _knows_no_order(case):
+def order_counts(tested: ModelUnderTest) -> None:
+    if tested.order_counts:
+        expect(not _knows_no_order(tested), "exchanging patches leaves the logits as they are, but for rounding.")
+    elif not _knows_no_order(tested):
         raise Failed(
             "every exchange of patches changes the logits.",
             "something knows where a patch is: positions, a reshape that mixes tokens, or a convolution over them.",
@@ -209,16 +211,18 @@ def _prime_factors(number: int) -> list[int]:
     return [n for n in range(2, number + 1) if number % n == 0 and all(n % m for m in range(2, n))]
 
 
-def _knows_no_order(case: Case) -> bool:
+def _knows_no_order(tested: ModelUnderTest) -> bool:
     """Whether there is a way to exchange strips of the image that the logits do not notice."""
-    case.needs_sight()
-    images = case.images()
-    logits = logits_of(case.subject, images)
-    little = apart(logits_of(case.subject, case.images()), logits) * (1e-6 if case.dtype == torch.float64 else 1e-4)
+    tested.needs_sight()
+    images = tested.images()
+    logits = logits_of(tested.subject, images)
+    little = apart(logits_of(tested.subject, tested.images()), logits) * (
+        1e-6 if tested.dtype == torch.float64 else 1e-4
+    )
     for axis in (2, 3):
         side = images.shape[axis]
         for strips in _prime_factors(side):  # one of them divides the side of the grid of patches
-            if apart(logits_of(case.subject, images.roll(side // strips, dims=axis)), logits) < little:
+            if apart(logits_of(tested.subject, images.roll(side // strips, dims=axis)), logits) < little:
                 return True
     return False
 
@@ -228,13 +232,13 @@ def _knows_no_order(case: Case) -> bool:
     suspect="a slice that cuts too much away, or a patch size that does not divide the sizes: a remainder is dropped.",
     where="06_patches.ipynb#how-many-and-how-long",
 )
-def every_pixel_counts(case: Case) -> None:
-    case.needs_sight()
-    read = torch.zeros(case.image_shape, dtype=torch.bool, device=case.device)
+def every_pixel_counts(tested: ModelUnderTest) -> None:
+    tested.needs_sight()
+    read = torch.zeros(tested.image_shape, dtype=torch.bool, device=tested.device)
     for _ in range(4):  # the zeros of a ReLU are elsewhere each time
-        images = case.images().requires_grad_()
-        logits = seeded(case.shaken(), images)
-        (slope,) = torch.autograd.grad((logits * case.normal(*logits.shape)).sum(), images)
+        images = tested.images().requires_grad_()
+        logits = seeded(tested.shaken(), images)
+        (slope,) = torch.autograd.grad((logits * tested.normal(*logits.shape)).sum(), images)
         read |= slope.ne(0).any(dim=0)
         if read.all():
             return
@@ -260,42 +264,42 @@ def every_pixel_counts(case: Case) -> None:
     suspect="a layer that is made and never called, such as an output projection, a last LayerNorm or positions.",
     where="04_multihead.ipynb#what-w_o-is-for",
 )
-def parameters_play_a_part(case: Case) -> None:
-    case.needs_sight()
-    skip_if(_attends_to_the_batch(case), "attention runs over the batch")
-    if any(seen.keys_seen == 1 for seen in case.attentions_if_any):
+def parameters_play_a_part(tested: ModelUnderTest) -> None:
+    tested.needs_sight()
+    skip_if(_attends_to_the_batch(tested), "attention runs over the batch")
+    if any(seen.keys_seen == 1 for seen in tested.attentions_if_any):
         raise NotAsked("an attention has a single key, so that queries make no difference")
-    slopes = _slopes(case, case.subject)
+    slopes = _slopes(tested, tested.subject)
     idle = [name for name, slope in slopes.items() if slope is None or (slope.ndim > 1 and not slope.any())]
     if idle:  # in evaluation; some models keep there what they compute of a parameter in training
-        in_training = _slopes(case, case.shaken(training=True).requires_grad_())
+        in_training = _slopes(tested, tested.shaken(training=True).requires_grad_())
         idle = [name for name in idle if in_training[name] is None or not in_training[name].any()]
     expect(not idle, f"no gradient reaches {listed(idle)}.")
-    if case.attentions_if_any and case.keeps_tokens_whole:
+    if tested.attentions_if_any and tested.keeps_tokens_whole:
         for name, slope in slopes.items():
             if slope is not None:
-                _expect_no_idle_rows(case, name, slope)
+                _expect_no_idle_rows(tested, name, slope)
 
 
-def _slopes(case: Case, model: nn.Module) -> dict[str, Tensor | None]:
+def _slopes(tested: ModelUnderTest, model: nn.Module) -> dict[str, Tensor | None]:
     """The gradients of all that the model's owner means to train, by name."""
-    trained = {name for name, parameter in case.model.named_parameters() if parameter.requires_grad}
+    trained = {name for name, parameter in tested.model.named_parameters() if parameter.requires_grad}
     named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
     named = {name: p for name, p in named.items() if "mask_token" not in name}  # for pretraining
-    logits = seeded(model, case.images())
-    mixture = (logits * case.normal(*logits.shape)).sum()
+    logits = seeded(model, tested.images())
+    mixture = (logits * tested.normal(*logits.shape)).sum()
     return dict(zip(named, torch.autograd.grad(mixture, list(named.values()), allow_unused=True), strict=True))
 
 
-def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
+def _expect_no_idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> None:
     """Of a table with a row for each token, no row is idle; of a linear map, not as many together as it has inputs."""
     if slope.ndim != 2 and not (slope.ndim == 3 and slope.shape[0] == 1):
         return
     idle = ~slope.flatten(0, -2).any(dim=1)
     if not idle.any():
         return
-    tokens = case.attentions[0].queries.shape[-2]
-    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in case.watched.norms):
+    tokens = tested.attentions[0].queries.shape[-2]
+    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in tested.watched.norms):
         which = ", ".join(str(i) for i in idle.nonzero().flatten()[:4].tolist())
         raise Failed(
             f"{name} has a row for each of {tokens} tokens; no gradient reaches row {which}.",
@@ -304,7 +308,7 @@ def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
         )
     together = max(len(list(run)) for row, run in itertools.groupby(idle.tolist()) if row)
     inputs = slope.shape[-1]
-    if inputs <= together < len(idle) and inputs in [seen.inputs for seen in case.attentions]:
+    if inputs <= together < len(idle) and inputs in [seen.inputs for seen in tested.attentions]:
         raise Failed(
             f"no gradient reaches {int(idle.sum())} of the {len(idle)} rows of {name}.",
             "queries, keys and values: one of them is taken twice, and another is never used.",
@@ -318,16 +322,16 @@ def _expect_no_idle_rows(case: Case, name: str, slope: Tensor) -> None:
     " optimizer, state_dict() and to() do not see them.",
     where="08_encoder.ipynb#the-encoder",
 )
-def learned_things_are_registered(case: Case) -> None:
-    for where, count in unregistered(case.model):
+def learned_things_are_registered(tested: ModelUnderTest) -> None:
+    for where, count in unregistered(tested.model):
         raise Failed(f"{where} has {count:,} numbers to learn that model.parameters() lacks.")
 
 
 @question(
     "every dropout acts", suspect="a probability that nothing reads.", where="01_attention.ipynb#dropout-on-the-weights"
 )
-def dropouts_act(case: Case) -> None:
-    rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(case.model)}
+def dropouts_act(tested: ModelUnderTest) -> None:
+    rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(tested.model)}
     skip_if(not rates, "there is none")
     for kind, rate in rates.items():
         if rate >= 0.75:
@@ -337,11 +341,11 @@ def dropouts_act(case: Case) -> None:
                 likely="no recipe drops as much, but it can be meant",
             )
     for tried in rates:
-        model, images = case.shaken(training=True), case.images()
+        model, images = tested.shaken(training=True), tested.images()
         for kind, module, attribute in list(dropouts(model)):
             setattr(module, attribute, 0.5 if kind == tried else 0.0)
         logits = model(images)
-        expect(any(not case.same(model(images), logits) for _ in range(4)), f"{tried} changes nothing in training.")
+        expect(any(not tested.same(model(images), logits) for _ in range(4)), f"{tried} changes nothing in training.")
 
 
 @question(
@@ -349,9 +353,9 @@ def dropouts_act(case: Case) -> None:
     suspect="blocks copied from one, by copy.deepcopy or by nn.TransformerEncoder: draw their weights separately.",
     where="08_encoder.ipynb#the-encoder",
 )
-def blocks_start_different(case: Case) -> None:
-    skip_if(not case.untrained, "the model is trained")
-    blocks = list(stacks(case.model))
+def blocks_start_different(tested: ModelUnderTest) -> None:
+    skip_if(not tested.untrained, "the model is trained")
+    blocks = list(stacks(tested.model))
     skip_if(not blocks, "no list of blocks in it")
     for one, other in (pair for stack in blocks for pair in itertools.pairwise(stack)):
         if one is other:
@@ -368,13 +372,13 @@ def blocks_start_different(case: Case) -> None:
     suspect="a softmax in the model. F.cross_entropy has one itself; twice, the loss cannot come near 0.",
     where="10_training.ipynb#how-wrong-is-an-answer",
 )
-def logits_are_no_probabilities(case: Case) -> None:
+def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
     for _ in range(8):
-        logits = logits_of(case.shaken(), case.images())
+        logits = logits_of(tested.shaken(), tested.images())
         if (logits < 0).any():
             return
     sums = logits.sum(dim=-1)
-    if case.same(sums, torch.ones_like(sums)):
+    if tested.same(sums, torch.ones_like(sums)):
         raise Failed("none is negative, and each row sums to 1.")
     raise Failed("none is negative.", "a sigmoid or a ReLU after the head, which has to give any number.")
 
@@ -384,10 +388,10 @@ def logits_are_no_probabilities(case: Case) -> None:
     suspect="tensors of two dtypes meet: one is made inside forward with a dtype of its own, or written into in place.",
     where="11_engine.ipynb#fewer-bits",
 )
-def autocast_works(case: Case) -> None:
-    images = case.images().float()
-    model = copy.deepcopy(case.model).float().eval()
-    with torch.no_grad(), torch.autocast(case.device.type, torch.bfloat16):
+def autocast_works(tested: ModelUnderTest) -> None:
+    images = tested.images().float()
+    model = copy.deepcopy(tested.model).float().eval()
+    with torch.no_grad(), torch.autocast(tested.device.type, torch.bfloat16):
         logits = attempt(lambda: model(images))
     expect(bool(logits.isfinite().all()), "in bfloat16 some logits are infinite or NaN.")
 
@@ -398,10 +402,10 @@ def autocast_works(case: Case) -> None:
     where="09_vit.ipynb#the-four-equations-together",
     likely="torch.export knows no loops over data, and a model may well need them",
 )
-def export_works(case: Case) -> None:
-    skip_if(not case.export, "export=True asks it")
+def export_works(tested: ModelUnderTest) -> None:
+    skip_if(not tested.export, "export=True asks it")
     with torch.no_grad():
-        attempt(lambda: torch.export.export(copy.deepcopy(case.model).eval(), (case.images().float(),)))
+        attempt(lambda: torch.export.export(copy.deepcopy(tested.model).eval(), (tested.images().float(),)))
 
 
 @question(
@@ -409,12 +413,12 @@ def export_works(case: Case) -> None:
     suspect="a head or tokens that start too large: a last LayerNorm that is missing, weights drawn too wide.",
     where="10_training.ipynb#the-first-loss-is-ln-k",
 )
-def first_loss_is_near_ln_k(case: Case) -> None:
-    skip_if(not case.untrained, "the model is trained")
-    logits = logits_of(case.copy(), case.images())
-    loss = F.cross_entropy(logits, case.labels()).item()
-    expected = math.log(case.num_classes)
-    evidence = f"it is {loss:.1f}, and ln {case.num_classes} = {expected:.1f}; the logits' standard deviation is"
+def first_loss_is_near_ln_k(tested: ModelUnderTest) -> None:
+    skip_if(not tested.untrained, "the model is trained")
+    logits = logits_of(tested.copy(), tested.images())
+    loss = F.cross_entropy(logits, tested.labels()).item()
+    expected = math.log(tested.num_classes)
+    evidence = f"it is {loss:.1f}, and ln {tested.num_classes} = {expected:.1f}; the logits' standard deviation is"
     expect(abs(loss - expected) < 1.5, f"{evidence} {logits.std().item():.2g}.")
 
 
@@ -438,9 +442,9 @@ def learned_by_heart(model: nn.Module, images: Tensor, labels: Tensor, learning_
     " slope.",
     where="10_training.ipynb#the-loop-bare",
 )
-def one_batch_can_be_learned(case: Case) -> None:
-    skip_if(not case.overfit, "overfit=True asks it, by up to 500 steps of training")
-    model, images, labels = case.copy(training=True), case.images(), case.labels()
+def one_batch_can_be_learned(tested: ModelUnderTest) -> None:
+    skip_if(not tested.overfit, "overfit=True asks it, by up to 500 steps of training")
+    model, images, labels = tested.copy(training=True), tested.images(), tested.labels()
     for loss in itertools.islice(learned_by_heart(model, images, labels, 3e-3), 500):
         if loss < 0.01:
             return

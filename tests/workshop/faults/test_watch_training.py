@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from vitbook.data import Dataset, Split
-from vitbook_workshop.faults.on_data import examine_training
-from vitbook_workshop.faults.questions import Failed
-from vitbook_workshop.faults.training_watch import neighbors_agree, watch
+from vitbook_workshop.faults.checks_of_models import Failed
+from vitbook_workshop.faults.trial_on_data import examine_training
+from vitbook_workshop.faults.watch_training import neighbors_agree, watch
 
 WRONG = {name: (question, run) for question, runs in loops.WRONG.items() for name, run in runs.items()}
 

@@ -15,10 +15,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from vitbook._common.names import listed
 from vitbook._common.validation import check_kind
-from vitbook_workshop.faults.case import NotAsked, dropouts, skip_if
+from vitbook_workshop.faults.checks_of_models import Failed, Question, register_question
 from vitbook_workshop.faults.diagnosis import Finding, answer, wrapped
-from vitbook_workshop.faults.questions import Failed, Question, register_question
-from vitbook_workshop.faults.recording import Recorder
+from vitbook_workshop.faults.loop_recorder import LoopRecorder
+from vitbook_workshop.faults.model_under_test import NotAsked, dropouts, skip_if
 
 MIN_STEPS = 20  # before anything is said of how a run goes
 
@@ -36,7 +36,7 @@ def watch(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator["Train
     check_kind(nn.Module, model=model)
     optimizer = getattr(optimizer, "optimizer", optimizer)  # Accelerate's wrapper, and others
     check_kind(torch.optim.Optimizer, optimizer=optimizer)
-    recorder = Recorder(model, optimizer)
+    recorder = LoopRecorder(model, optimizer)
     with ExitStack() as stack:
         recorder.attach(stack)
         yield TrainingReport(recorder)
@@ -46,7 +46,7 @@ def watch(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator["Train
 class TrainingReport:
     """What is known of a training run so far."""
 
-    recorder: Recorder
+    recorder: LoopRecorder
 
     @property
     def findings(self) -> list[Finding]:
@@ -79,7 +79,7 @@ answered = partial(answer, certain="measured, and it holds of every right traini
     suspect="a softmax before F.cross_entropy, which applies one itself, or F.nll_loss without log_softmax.",
     where="10_training.ipynb#how-wrong-is-an-answer",
 )
-def loss_gets_logits(run: Recorder) -> None:
+def loss_gets_logits(run: LoopRecorder) -> None:
     seen = run.probabilities
     skip_if(len(seen) < 2, "no cross-entropy of the model's logits was seen")
     if all(kind == "shares" for kind in seen):
@@ -99,7 +99,7 @@ def loss_gets_logits(run: Recorder) -> None:
     suspect="labels counted from 1, a head for another number of classes, or a mark for 'no label' left in.",
     where="10_training.ipynb#how-wrong-is-an-answer",
 )
-def labels_are_in_range(run: Recorder) -> None:
+def labels_are_in_range(run: LoopRecorder) -> None:
     if run.out_of_range:
         low, high, classes = run.out_of_range
         raise Failed(f"labels from {low} to {high} were seen, and the model has {classes} logits: 0 to {classes - 1}.")
@@ -118,7 +118,7 @@ def labels_are_in_range(run: Recorder) -> None:
     suspect="a loader without shuffle=True over images sorted by class.",
     where="10_training.ipynb#the-loop-bare",
 )
-def batches_mix_classes(run: Recorder) -> None:
+def batches_mix_classes(run: LoopRecorder) -> None:
     batches = [labels for labels in run.labels if len(labels) >= 8]
     classes = run.losses[0].num_classes if run.losses else 0
     skip_if(len(batches) < 5 or classes < 4, "fewer than 5 batches of 8 labels or 4 classes were seen")
@@ -133,7 +133,7 @@ def batches_mix_classes(run: Recorder) -> None:
     " in another order.",
     where="10_training.ipynb#the-first-loss-is-ln-k",
 )
-def first_loss_is_ln_k(run: Recorder) -> None:
+def first_loss_is_ln_k(run: LoopRecorder) -> None:
     skip_if(run.resumed, "the optimizer had taken steps before")
     first = [seen for seen in run.losses if not seen.step]
     skip_if(not first, "no cross-entropy of the model's logits was seen")
@@ -150,7 +150,7 @@ def first_loss_is_ln_k(run: Recorder) -> None:
     suspect="a learning rate too large, a square root or logarithm at 0, or numbers too large for float16.",
     where="11_engine.ipynb#fewer-bits",
 )
-def all_is_finite(run: Recorder) -> None:
+def all_is_finite(run: LoopRecorder) -> None:
     if run.not_finite:
         raise Failed(f"{run.not_finite}.")
     skip_if(not run.step, "no step was taken")
@@ -164,7 +164,7 @@ def all_is_finite(run: Recorder) -> None:
     suspect="no division by 255, no mean and standard deviation, or both twice, in the data set and in the loop.",
     where="15_pretrained.ipynb#which-mean-and-standard-deviation",
 )
-def images_are_normalized_once(run: Recorder) -> None:
+def images_are_normalized_once(run: LoopRecorder) -> None:
     skip_if(len(run.inputs) < 3 or run.entry is None, "fewer than 3 batches were seen")
     skip_if("Norm" in type(run.entry).__name__, "the model begins with a norm of its own")
     low, high = min(seen[0] for seen in run.inputs), max(seen[1] for seen in run.inputs)
@@ -193,7 +193,7 @@ def images_are_normalized_once(run: Recorder) -> None:
     suspect="labels shuffled separately from the images, or the two read in different orders.",
     where="10_training.ipynb#images-to-learn-from-and-images-to-be-judged-by",
 )
-def labels_match_images(run: Recorder) -> None:
+def labels_match_images(run: LoopRecorder) -> None:
     skip_if(not run.labels, "no images with one label each were seen")
     neighbors_agree(torch.cat(run.images), torch.cat(run.labels))
 
@@ -234,7 +234,7 @@ def neighbors_agree(images: Float[Tensor, "N C H W"], labels: Int[Tensor, " N"])
     suspect="a learning rate ten to a hundred times too large, or no warm-up.",
     where="10_training.ipynb#how-fast-to-learn-and-when",
 )
-def rate_is_not_too_large(run: Recorder) -> None:
+def rate_is_not_too_large(run: LoopRecorder) -> None:
     losses = _losses(run)
     skip_if(len(losses) < (4 if run.not_finite else MIN_STEPS), f"fewer than {MIN_STEPS} steps were seen")
     start = max(_mean(losses[:2]), math.log(run.losses[0].num_classes))
@@ -258,7 +258,7 @@ def rate_is_not_too_large(run: Recorder) -> None:
     suspect="a learning rate a hundred times too small, or meant for another optimizer.",
     where="10_training.ipynb#how-fast-to-learn-and-when",
 )
-def rate_is_not_too_small(run: Recorder) -> None:
+def rate_is_not_too_small(run: LoopRecorder) -> None:
     losses = _losses(run)
     skip_if(len(losses) < MIN_STEPS or not run.updates, f"fewer than {MIN_STEPS} steps were seen")
     peak = _peak_rate(run)
@@ -283,7 +283,7 @@ def rate_is_not_too_small(run: Recorder) -> None:
     " in the unit in which its length is given.",
     where="10_training.ipynb#how-fast-to-learn-and-when",
 )
-def schedule_fits(run: Recorder) -> None:
+def schedule_fits(run: LoopRecorder) -> None:
     skip_if(not run.step, "no step was taken")
     if run.scheduled["before"] >= 2:
         raise Failed(
@@ -315,7 +315,7 @@ def schedule_fits(run: Recorder) -> None:
     suspect="model.parameters() in one group. `vitbook.training.parameter_groups` makes two.",
     where="10_training.ipynb#adamw-and-which-weight-decay",
 )
-def only_matrices_decay(run: Recorder) -> None:
+def only_matrices_decay(run: LoopRecorder) -> None:
     """Less than 0.02 is not asked about: AdamW's default is 0.01, which with usual learning rates does nothing."""
     names = {id(p): name for name, p in run.model.named_parameters()}
     groups = [group for group in run.optimizer.param_groups if group.get("weight_decay", 0) >= 0.02]
@@ -341,7 +341,7 @@ def only_matrices_decay(run: Recorder) -> None:
     suspect="no optimizer.zero_grad().",
     where="10_training.ipynb#the-loop-bare",
 )
-def gradients_are_zeroed(run: Recorder) -> None:
+def gradients_are_zeroed(run: LoopRecorder) -> None:
     skip_if(len(run.zeroed) < 2, "fewer than 3 steps were seen")
     kept = run.zeroed.count(False)
     if kept == len(run.zeroed):
@@ -353,7 +353,7 @@ def gradients_are_zeroed(run: Recorder) -> None:
     suspect="a clip_grad_norm_ with a limit too small, or clip_grad_value_: the size of a gradient has no effect.",
     where="10_training.ipynb#the-loop-bare",
 )
-def gradients_are_not_always_clipped(run: Recorder) -> None:
+def gradients_are_not_always_clipped(run: LoopRecorder) -> None:
     factors = run.shortened
     skip_if(len(factors) < MIN_STEPS, f"fewer than {MIN_STEPS} steps were seen")
     median = statistics.median(factors)
@@ -370,7 +370,7 @@ def gradients_are_not_always_clipped(run: Recorder) -> None:
     suspect="parameters left out of the optimizer, frozen, cut off by detach(), or replaced after it was built.",
     where="10_training.ipynb#the-loop-bare",
 )
-def parameters_are_trained(run: Recorder) -> None:
+def parameters_are_trained(run: LoopRecorder) -> None:
     skip_if(run.looks < 3, "fewer than 3 steps were seen")
     named = list(run.model.named_parameters())
     owned = {id(p): p for group in run.optimizer.param_groups for p in group["params"]}
@@ -404,7 +404,7 @@ def parameters_are_trained(run: Recorder) -> None:
     suspect="model.eval() for validation, and no model.train() after it.",
     where="08_encoder.ipynb#dropout-and-where-it-goes",
 )
-def trains_in_training_mode(run: Recorder) -> None:
+def trains_in_training_mode(run: LoopRecorder) -> None:
     skip_if(not run.modes, "no forward pass was seen")
     skip_if(not _has_modes(run.model), "it has no dropout and no BatchNorm, to which that makes a difference")
     wrong = run.modes.count(False)
@@ -425,7 +425,7 @@ def trains_in_training_mode(run: Recorder) -> None:
     suspect="no model.eval() before validation: dropout stays on.",
     where="08_encoder.ipynb#dropout-and-where-it-goes",
 )
-def evaluates_in_evaluation_mode(run: Recorder) -> None:
+def evaluates_in_evaluation_mode(run: LoopRecorder) -> None:
     counts = run.forwards_without_gradient
     skip_if(not counts.total(), "no evaluation was seen")
     skip_if(not _has_modes(run.model), "it has no dropout and no BatchNorm, to which that makes a difference")
@@ -439,7 +439,7 @@ def evaluates_in_evaluation_mode(run: Recorder) -> None:
 # Tools
 
 
-def _losses(run: Recorder) -> list[float]:
+def _losses(run: LoopRecorder) -> list[float]:
     """The mean loss of each step that was seen, where it is finite."""
     values = torch.stack([seen.value for seen in run.losses]).tolist() if run.losses else []
     steps: dict[int, list[float]] = {}
@@ -453,7 +453,7 @@ def _mean(values) -> float:
     return sum(values) / len(values)
 
 
-def _peak_rate(run: Recorder) -> float:
+def _peak_rate(run: LoopRecorder) -> float:
     """The learning rate at its peak, as the optimizer's groups or the steps seen tell it."""
     return max([*run.rates, *(float(group.get("initial_lr", 0)) for group in run.optimizer.param_groups)])
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from vitbook._common.names import listed
 from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.case import Case, apart, each_output, logits_of, seeded
 from vitbook_workshop.faults.diagnosis import Finding
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, make_mistakes
-from vitbook_workshop.faults.watching import Watch, watched
+from vitbook_workshop.faults.model_under_test import ModelUnderTest, apart, each_output, logits_of, seeded
+from vitbook_workshop.faults.operation_recorder import OperationRecorder, watched
 
 WHERE = "15_pretrained.ipynb#the-whole-model"
 ACTIVATIONS = {  # what may stand in the place of F.gelu
@@ -47,26 +47,26 @@ def compare(
     asked = "same_as_the_reference", f"with the same weights, it gives the logits of {name}"
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        case = Case(model, image_shape, num_classes)
-        if not case.batch:
-            raise ValueError(f"the model does not run: {case.error}")
-        images = case.images()
-        mine, expected = _trace(case.subject, images)
+        tested = ModelUnderTest(model, image_shape, num_classes)
+        if not tested.batch:
+            raise ValueError(f"the model does not run: {tested.error}")
+        images = tested.images()
+        mine, expected = _trace(tested.subject, images)
         epsilon, usual, also = _epsilon(model), _epsilon(reference), ""
         if None not in (epsilon, usual) and epsilon != usual:
             also = f"ε is {epsilon:g} in its LayerNorms, and {usual:g} in the other's."
-        best, agreed, tolerance = None, -1, 1e-5 if case.dtype == torch.float64 else 1e-3
-        for twin in _twins(case.subject, reference, images, name):
+        best, agreed, tolerance = None, -1, 1e-5 if tested.dtype == torch.float64 else 1e-3
+        for twin in _twins(tested.subject, reference, images, name):
             theirs, logits = _trace(twin.model, images)
             if logits.shape != expected.shape:
                 shapes = f"{tuple(logits.shape)}, and those of the model {tuple(expected.shape)}"
                 raise ValueError(f"the logits of {name} have the shape {shapes}")
-            if case.same(logits, expected):
+            if tested.same(logits, expected):
                 return Finding(*asked, "passed", where=WHERE)
             if also:
                 twin = Twin(_with_epsilon(twin.model, epsilon), twin.left_over)
                 theirs, aligned = _trace(twin.model, images)
-                if case.same(aligned, expected):
+                if tested.same(aligned, expected):
                     by = apart(logits, expected) / expected.std().item()
                     details = f"The logits are up to {by:.2g} standard deviations apart."
                     return Finding(*asked, "FAILED", details, also, _NORM, "likely", "the difference is a small one")
@@ -78,8 +78,8 @@ def compare(
         if best.left_over:
             count, names = len(best.left_over), listed(best.left_over)
             details += f" {count} parameters of the reference have no counterpart: {names}."
-        for cause, where, logits in _explanations(case, best.model, images):
-            if case.same(logits, expected):
+        for cause, where, logits in _explanations(tested, best.model, images):
+            if tested.same(logits, expected):
                 return Finding(*asked, "FAILED", details, f"{cause} {also}".strip(), where, *sure)
     cause = "what stands between those two; no known mistake makes just this difference."
     return Finding(*asked, "FAILED", details, f"{cause} {also}".strip(), WHERE, *sure)
@@ -129,7 +129,7 @@ def _twins(model: nn.Module, reference: nn.Module, images: Tensor, name: str) ->
 
 
 def _in_order_of_use(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    with Watch() as watch:
+    with OperationRecorder() as watch:
         seeded(model, images)
     place = {key: i for i, key in enumerate(watch.used)}
     named = sorted(model.named_parameters(), key=lambda item: place.get(id(item[1]), len(place)))
@@ -221,7 +221,7 @@ def _parting(mine: list[tuple[str, Tensor]], known: list[bool]) -> str:
 # Why
 
 
-def _explanations(case: Case, twin: nn.Module, images: Tensor) -> Iterator[tuple[str, str, Tensor]]:
+def _explanations(tested: ModelUnderTest, twin: nn.Module, images: Tensor) -> Iterator[tuple[str, str, Tensor]]:
     """What may be wrong, where to read about it, and the logits of the reference if it had just that."""
     for name, (activation, *form) in ACTIVATIONS.items():
 
@@ -237,14 +237,14 @@ def _explanations(case: Case, twin: nn.Module, images: Tensor) -> Iterator[tuple
         yield cause, _QKV, logits_of(turned, images)
     for axes, how in INTERLEAVED.items():
         cause = f"queries, keys and values are taken from the fused matrix {how}; it makes all queries first."
-        for h in {seen.inputs // seen.width for seen in case.attentions_if_any} - {0}:
+        for h in {seen.inputs // seen.width for seen in tested.attentions_if_any} - {0}:
             back = f"{axes} -> (three h d) ..."
             turned = _reordered(twin, lambda x, back=back, h=h: rearrange(x, back, three=3, h=h))
             yield cause, _QKV, logits_of(turned, images)
-    ours = _of_this_package(case, twin, images)
+    ours = _of_this_package(tested, twin, images)
     if ours is None:
         return
-    for count in (1,) if case.large else (1, 2):
+    for count in (1,) if tested.large else (1, 2):
         for names in itertools.combinations(IN_A_VIT, count):
             wrong = deepcopy(ours)
             make_mistakes(wrong, *names)
@@ -286,7 +286,7 @@ def _reordered(model: nn.Module, order: Callable[[Tensor], Tensor]) -> nn.Module
     return model
 
 
-def _of_this_package(case: Case, twin: nn.Module, images: Tensor) -> VisionTransformer | None:
+def _of_this_package(tested: ModelUnderTest, twin: nn.Module, images: Tensor) -> VisionTransformer | None:
     """The reference as a model of this package, if its weights are in a known layout and give the same logits."""
     if isinstance(twin, VisionTransformer):
         return twin
@@ -298,4 +298,4 @@ def _of_this_package(case: Case, twin: nn.Module, images: Tensor) -> VisionTrans
     except (ValueError, IndexError, RuntimeError):
         return None
     ours = _with_epsilon(ours, _epsilon(twin) or 1e-6)
-    return ours if case.same(logits_of(ours, images), logits_of(twin, images)) else None
+    return ours if tested.same(logits_of(ours, images), logits_of(twin, images)) else None
