@@ -107,7 +107,7 @@ class WhiteningCNN(nn.Module):
         values, vectors = torch.linalg.eigh(patches.T.cov())
         filters = (vectors / (values + eps).sqrt()).T.view(-1, *self.whitening.weight.shape[1:])
         self.whitening.weight.copy_(torch.cat([filters, -filters]))
-        nn.init.zeros_(self.whitening.bias)
+        self.whitening.get_parameter("bias").zero_()
 
     def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B features"]:
         """One vector an image, which the linear head sees. (B, C, H, W) → (B, last width).

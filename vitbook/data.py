@@ -157,10 +157,9 @@ def drawn_apart(labels: Int64[Tensor, " N"], fraction: float, seed: int, class_n
     if not 0 < fraction < 1:
         raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
     random = np.random.RandomState(seed)  # numpy promises that its numbers never change
-    labels = labels.cpu().numpy()
     apart = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = random.permutation(np.flatnonzero(labels == label))
+    for label in labels.unique().tolist():
+        members = random.permutation(np.flatnonzero((labels == label).cpu().numpy()))
         if len(members) < 2:
             raise ValueError(f"class {class_names[label]!r} has one image left, which cannot be in two parts")
         apart[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
@@ -220,13 +219,11 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     from sklearn.datasets import load_digits  # takes a second to import
     from sklearn.model_selection import train_test_split
 
-    raw = load_digits()
-    images = torch.from_numpy(np.round(raw.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
-    labels = torch.from_numpy(raw.target.astype(np.int64))
-    train, test = train_test_split(
-        np.arange(len(labels)), test_size=test_fraction, stratify=raw.target, random_state=seed
-    )
-    names = tuple(str(name) for name in raw.target_names)
+    levels, digit = load_digits(return_X_y=True)  # (N, 64) from 0 to 16, and (N,)
+    images = torch.from_numpy(np.round(levels * (255 / 16)).astype(np.uint8)).view(-1, 1, 8, 8)
+    labels = torch.from_numpy(digit.astype(np.int64))
+    train, test = train_test_split(np.arange(len(labels)), test_size=test_fraction, stratify=digit, random_state=seed)
+    names = tuple("0123456789")
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), names)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
+from typing import cast
 
 import ignite.distributed as idist
 import numpy as np
@@ -40,6 +41,7 @@ from vitbook.checkpoint import (
 )
 from vitbook.data import Dataset, Split, normalize
 from vitbook.distillation import soft_distillation_loss
+from vitbook.embedding import ImageEmbedding
 from vitbook.finetuning import layer_groups, train_mode
 from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import flushing_denormals, has_bfloat16
@@ -107,7 +109,8 @@ class TrainConfig:
                 check_choice(name, value, OPTIMIZERS)
                 continue
             if not is_of_type(kind, value):
-                raise ValueError(f"{name} must be of type {kind if name == 'betas' else kind.__name__}, got {value!r}")
+                named = kind.__name__ if isinstance(kind, type) else kind
+                raise ValueError(f"{name} must be of type {named}, got {value!r}")
             numbers = value if name == "betas" else (value,)
             least, below = _RANGES.get(name, (0, math.inf if kind is float else 2**31))
             if not all(least <= number < below for number in numbers):
@@ -222,10 +225,11 @@ class Training:
         self, model: nn.Module, data: Dataset, config: TrainConfig, folder: Path | None, teacher: nn.Module | None
     ):
         model = getattr(model, "_orig_mod", model)  # compiled before, its weights would be saved under other names
-        self.model, self.data, self.config, self.folder = model, data, config, folder
+        self.model, self.data, self.config = model, data, config
+        self.folder = cast(Path, folder)  # asked for only where there is one
         self.rank, self.processes = idist.get_rank(), idist.get_world_size()
         self.writes = folder is not None and self.rank == 0
-        self.embeddings = [module for module in model.modules() if hasattr(module, "patch_dropout")]
+        self.embeddings = [module for module in model.modules() if isinstance(module, ImageEmbedding)]
         self.epoch_steps = len(data.train) // config.batch_size
         self.total_steps = config.epochs * self.epoch_steps
         check_fit(model, data, config)
@@ -274,7 +278,7 @@ class Training:
         described = getattr(model, "config", None)
         self.identity = {  # what makes this run this one: a resumed one must agree with it
             "config": asdict(config),
-            "model": asdict(described) if is_dataclass(described) else None,
+            "model": asdict(described) if is_dataclass(described) and not isinstance(described, type) else None,
             "dataset": data.name,
             "class_names": list(data.class_names),
             "images": {part: fingerprint(getattr(data, part)) for part in ("train", "validation")},
@@ -373,7 +377,7 @@ class Training:
         taken = (self.step - 1) % self.epoch_steps + 1
         curve = self.curve[:taken]
         if self.processes > 1:  # the mean over the processes, of which a second look changes nothing
-            curve.copy_(idist.all_reduce(curve.clone()) / self.processes)
+            curve.copy_(cast(Tensor, idist.all_reduce(curve.clone())) / self.processes)
         finite = curve[:, [0, 2]].isfinite().all(dim=1).tolist()
         if not all(finite):
             bad = finite.index(False)
@@ -416,7 +420,7 @@ class Training:
                 result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size))
             sums = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64) * len(split)
         if self.processes > 1:
-            sums = idist.all_reduce(sums.to(self.device)).cpu()
+            sums = cast(Tensor, idist.all_reduce(sums.to(self.device))).cpu()
         loss, accuracy, _ = (sums / sums[2]).tolist()
         return {"validation_loss": loss, "validation_accuracy": accuracy}
 
@@ -523,7 +527,7 @@ def _digest(*tensors: Tensor) -> str:
     """The SHA-256 of some tensors."""
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().numpy())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 
@@ -531,7 +535,9 @@ def _digest(*tensors: Tensor) -> str:
 @torch.no_grad()
 def average(mean: nn.Module, model: nn.Module, decay: float) -> None:
     """Move a running mean of weights towards the weights: mean ← decay · mean + (1 − decay) · weights."""
-    torch._foreach_lerp_(list(mean.parameters()), list(model.parameters()), 1 - decay)
+    means: list[Tensor] = list(mean.parameters())
+    weights: list[Tensor] = list(model.parameters())
+    torch._foreach_lerp_(means, weights, 1 - decay)  # pyright: ignore[reportPrivateImportUsage]
     for kept, buffer in zip(mean.buffers(), model.buffers(), strict=True):
         kept.copy_(buffer)
 
@@ -543,7 +549,8 @@ def _events_in(folder: Path, purge_step: int) -> Iterator[TensorboardLogger]:
     An OSError meanwhile that names no file is of the thread that writes them, and gets their folder.
     """
     try:
-        with TensorboardLogger(folder, purge_step=purge_step) as board:
+        board = TensorboardLogger(folder, purge_step=purge_step)
+        with board:
             yield board
     except OSError as error:
         if error.errno is not None:

@@ -33,10 +33,11 @@ class LoRALinear(nn.Linear):
         new = {"dtype": linear.weight.dtype, "device": linear.weight.device}
         self.lora_a = nn.Parameter((torch.randn(rank, self.in_features) / math.sqrt(self.in_features)).to(**new))
         self.lora_b = nn.Parameter(torch.zeros(self.out_features, rank, **new))
+        self.lora_scale: Tensor
         self.register_buffer("lora_scale", torch.tensor(alpha / max(rank, 1), **new))
 
-    def forward(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens out"]:
-        return super().forward(x) + self.lora_scale * (x @ self.lora_a.T @ self.lora_b.T)
+    def forward(self, input: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens out"]:
+        return super().forward(input) + self.lora_scale * (input @ self.lora_a.T @ self.lora_b.T)
 
 
 def add_lora(model: nn.Module, rank: int = 8, alpha: float = 16.0, maps: Collection[str] = ("qkv",)) -> None:

@@ -32,7 +32,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(list(weights.values()), dict(lr=lr, weight_decay=weight_decay))
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] (it takes none)
         (group,) = self.param_groups
         for weight, n in zip(group["params"], self.matrices, strict=True):
             if weight.grad is None:

@@ -5,14 +5,16 @@ from itertools import chain, cycle, repeat
 from statistics import fmean
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 import torch.nn.functional as F
+from cycler import cycler
 from IPython import get_ipython
 from jaxtyping import Int, Real, Shaped
-from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
@@ -49,7 +51,7 @@ def use_book_style() -> None:
             "figure.facecolor": "white",
             "font.size": 11,
             "axes.titlesize": 11,
-            "axes.prop_cycle": plt.cycler(color=list(COLORS.values())),
+            "axes.prop_cycle": cycler(color=list(COLORS.values())),
             "axes.spines.top": False,
             "axes.spines.right": False,
             "axes.grid": False,
@@ -59,7 +61,7 @@ def use_book_style() -> None:
         }
     )
     if get_ipython() is not None:  # notebooks crop figures unless told not to; uncropped, all are equally wide
-        InlineBackend.instance().print_figure_kwargs = {"bbox_inches": None}
+        InlineBackend.instance().set_trait("print_figure_kwargs", {"bbox_inches": None})
 
 
 # Matrices and maps
@@ -100,8 +102,16 @@ def show_confusion(counts: Int[Tensor, "K K"], class_names: Sequence[str], ax: A
     """How many images of each class (row) were taken for which (column), from `Evaluation.confusion`."""
     ax = ax or plt.subplots(figsize=(WIDTH, WIDTH))[1]
     shares = counts / counts.sum(dim=1, keepdim=True).clamp(min=1)
-    names = dict(rows="true class", columns="predicted class", row_labels=class_names, column_labels=class_names)
-    show_matrix(shares, ax, decimals=None, colors="Blues", **names)
+    show_matrix(
+        shares,
+        ax,
+        rows="true class",
+        columns="predicted class",
+        row_labels=class_names,
+        column_labels=class_names,
+        decimals=None,
+        colors="Blues",
+    )
     for i, j in counts.nonzero().tolist():
         _write(ax, i, j, str(counts[i, j].item()), "white" if shares[i, j] > 0.5 else "black")
     return ax
@@ -132,8 +142,8 @@ def show_mosaic(
     if ax is None:
         ax = plt.subplots(figsize=(WIDTH, 0.77 * WIDTH * len(table) / table.shape[1] + 0.5))[1]
     _paint(table, ax, **style)
-    ax.set_xticks([column * (wide + 1) + (wide - 1) / 2 for column in range(across)], range(across))
-    ax.set_yticks([row * (high + 1) + (high - 1) / 2 for row in range(down)], range(down))
+    ax.set_xticks([column * (wide + 1) + (wide - 1) / 2 for column in range(across)], _counted(across))
+    ax.set_yticks([row * (high + 1) + (high - 1) / 2 for row in range(down)], _counted(down))
     ax.set(xlabel=columns, ylabel=rows)
     ax.figure.colorbar(ax.images[0], ax=ax, shrink=0.8, label=scale)
     return ax
@@ -155,11 +165,16 @@ def _write(ax: Axes, row: int, column: int, text: str, color: str) -> None:
 
 def _label_ticks(ax: Axes, row_labels: Sequence[str] | None, column_labels: Sequence[str] | None) -> None:
     """Name each row and column of a matrix; few enough are numbered, many are left to matplotlib."""
-    rows, columns = ax.images[0].get_array().shape[:2]
+    rows, columns = ax.images[0].get_size()
     if row_labels is not None or rows <= 16:
-        ax.set_yticks(range(rows), row_labels or range(rows))
+        ax.set_yticks(range(rows), row_labels or _counted(rows))
     if column_labels is not None or columns <= 16:
-        ax.set_xticks(range(columns), column_labels or range(columns))
+        ax.set_xticks(range(columns), column_labels or _counted(columns))
+
+
+def _counted(number: int) -> list[str]:
+    """Names for so many things: 0, 1, 2, …"""
+    return [str(n) for n in range(number)]
 
 
 def _fill_maps(axes: list[Axes], maps: Iterable[Map], titles: Iterable[str], scale: str, **style) -> None:
@@ -214,7 +229,7 @@ def show_over(image: Image, values: Map, ax: Axes | None = None, *, title: str =
     height, width = gray.shape[1:]
     values = _paint(values, ax, **style)
     colors = ax.images[1]
-    opaque = 0.25 + 0.5 * colors.norm(values.numpy()).clip(0, 1)  # the lower, the more of the photograph is seen
+    opaque = 0.25 + 0.5 * np.clip(colors.norm(values.numpy()), 0, 1)  # the lower, the more of the photograph is seen
     colors.set(alpha=opaque, extent=(-0.5, width - 0.5, height - 0.5, -0.5))
     return ax
 
@@ -233,9 +248,10 @@ def show_patch_grid(image: Image, patch_size: int, ax: Axes | None = None, *, hi
     if highlight is not None:
         row, column = divmod(highlight, columns)
         corner = (column * patch_size - 0.5, row * patch_size - 0.5)
-        outline = [patheffects.withStroke(linewidth=5, foreground="black")]  # seen on any color
-        frame = dict(fill=False, color=COLORS["orange"], linewidth=2.5, path_effects=outline)
-        ax.add_patch(Rectangle(corner, patch_size, patch_size, **frame))
+        outline: list[AbstractPathEffect] = [withStroke(linewidth=5, foreground="black")]  # seen on any color
+        frame = Rectangle(corner, patch_size, patch_size, fill=False, color=COLORS["orange"], linewidth=2.5)
+        frame.set_path_effects(outline)
+        ax.add_patch(frame)
     return ax
 
 
@@ -260,7 +276,8 @@ def draw_explanation(
         place = "class token" if query is None else "row {}, column {}".format(*divmod(query, columns))
         left.set_title(f"query: {place}")
         _fill_maps([right], [rollout], ["rollout, all blocks"], "share", limits=(0.0, rollout.max().item()))
-        axes = [figure.add_subplot(place) for place in list(below.subgridspec(deep, width))[: len(heads)]]
+        places = below.subgridspec(deep, width)
+        axes = [figure.add_subplot(places[n]) for n in range(len(heads))]
         _fill_maps(axes, heads, titles, "weight", limits=(0.0, max(head.max().item() for head in heads)))
     return figure
 

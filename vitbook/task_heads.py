@@ -238,5 +238,5 @@ class HiddenLayerHead(nn.Module):
 
 def start_at_zero(layer: nn.Module) -> None:
     """Set weight and bias to zero, so that a head begins by preferring nothing."""
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)

@@ -18,5 +18,5 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
 
 def listed(names: Iterable[object], most: int = 4, between: str = ", ") -> str:
     """The first of some names, and how many more there are."""
-    names = list(map(str, names))
-    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    words = [str(name) for name in names]
+    return between.join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
