@@ -20,7 +20,9 @@ from records import write
 from vitbook._common.files import ASSETS, write_whole
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.training import Evaluation
-from vitbook_workshop.commands.training_runs import evaluate_run, open_weights, read_run
+from vitbook_workshop.commands.run_results import evaluate_run
+from vitbook_workshop.commands.run_settings import read_run
+from vitbook_workshop.commands.trained_models import open_model
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -46,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
         "test_accuracies": accuracies,
         "test_loss": statistics.mean(result.loss for result in results),
         "test_images": len(results[0].labels),
-        "parameters": sum(weight.numel() for weight in open_weights(first).model.parameters()),
+        "parameters": sum(weight.numel() for weight in open_model(first).model.parameters()),
         "versions": facts["versions"],
         "config": asdict(run.train),
         "vit": facts["model"],

@@ -155,15 +155,15 @@ CONFIGS = {
     "vit_l_16": ViTConfig(patch_size=16, dim=1024, depth=24, num_heads=16, mlp_dim=4096),
     "vit_l_32": ViTConfig(patch_size=32, dim=1024, depth=24, num_heads=16, mlp_dim=4096),
     "vit_h_14": ViTConfig(patch_size=14, dim=1280, depth=32, num_heads=16, mlp_dim=5120),
-    # small images: scikit-learn's digits, Fashion-MNIST, CIFAR
+    # small images: scikit-learn's digits, CIFAR; the hybrid of `vitbook:cifar10` and most recipes
     "vit_digits": ViTConfig(
         image_size=8, patch_size=2, channels=1, num_classes=10, dim=64, depth=4, num_heads=4, mlp_dim=128
     ),
-    "vit_fashion": ViTConfig(
-        image_size=28, patch_size=4, channels=1, num_classes=10, dim=128, depth=6, num_heads=4, mlp_dim=256
-    ),
     "vit_cifar": ViTConfig(
         image_size=32, patch_size=4, channels=3, num_classes=10, dim=192, depth=9, num_heads=3, mlp_dim=768
+    ),
+    "hybrid_small": ViTConfig(
+        image_size=32, patch_size=4, num_classes=10, dim=128, depth=4, num_heads=4, mlp_dim=256, stem=(64, 64, 128, 128)
     ),
 }
 

@@ -9,7 +9,7 @@ import record_baselines
 from sklearn.neighbors import KNeighborsClassifier
 
 from vitbook.data import digits
-from vitbook_workshop.commands.training_runs import RECIPES, read_run
+from vitbook_workshop.commands.run_settings import RECIPES, read_run
 
 
 @pytest.mark.parametrize("name", record_ablation.INGREDIENTS)

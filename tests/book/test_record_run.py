@@ -6,7 +6,7 @@ import record_run
 import torch
 
 from vitbook.pretrained import load_pretrained
-from vitbook_workshop.commands import main, training_runs
+from vitbook_workshop.commands import main, run_results, trained_models
 
 SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --epochs 2 --learning-rate 0.02 --no-progress".split()
 
@@ -21,8 +21,8 @@ def test_the_runs_of_two_seeds_are_tested_as_their_weights_are_kept(tmp_path, mo
     assert len(record["history"]) == 2 and record["core_seconds"] == 300
 
     weights = load_pretrained(str(tmp_path / "weights" / "small.json"))
-    trained = training_runs.open_weights(tmp_path / "run" / "seed_0").model.state_dict()
+    trained = trained_models.open_model(tmp_path / "run" / "seed_0").model.state_dict()
     assert all(torch.equal(weights.model.state_dict()[name], trained[name].half().float()) for name in trained)
 
-    monkeypatch.setitem(training_runs.RECORDED, "cifar10_quick", tmp_path / "runs" / "small.json")
-    assert f"{record['test_accuracy']:.1%} (mean of 2 seeds) after 5 minutes" in training_runs.recorded("cifar10_quick")
+    monkeypatch.setitem(run_results.RECORDED, "cifar10_quick", tmp_path / "runs" / "small.json")
+    assert f"{record['test_accuracy']:.1%} (mean of 2 seeds) after 5 minutes" in run_results.recorded("cifar10_quick")

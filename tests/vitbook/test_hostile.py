@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.training_runs import open_weights
+from vitbook_workshop.commands.trained_models import open_model
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,10 @@ BOMBS = {
 OPEN_EACH = """
 import json, resource, sys
 from pathlib import Path
-from vitbook_workshop.commands.training_runs import open_weights, read_run
+from vitbook_workshop.commands.run_settings import read_run
+from vitbook_workshop.commands.trained_models import open_model
 for path in map(Path, sys.argv[1:]):
-    for opened in (open_weights, read_run):
+    for opened in (open_model, read_run):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
             opened(path)
@@ -96,7 +97,7 @@ def test_a_damaged_checkpoint_is_refused_or_read(tmp_path, trained, part, number
         path.write_bytes(files["facts"])
         (tmp_path / facts["tensors"]).write_bytes(files["tensors"])
         try:
-            open_weights(path)
+            open_model(path)
         except (ValueError, OSError) as error:
             refused += 1
             message = f"{error} {getattr(error, 'filename', '')}"

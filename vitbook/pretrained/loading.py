@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,16 @@ _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weight
 
 
 @dataclass(frozen=True)
+class OpenedWeights:
+    """What a source of weights holds, read once: `load_pretrained` makes a model of it."""
+
+    source: str  # its name, for messages; "" for a dictionary
+    content: Mapping
+    facts: dict[str, Any]  # beside the tensors in a checkpoint of ours; empty for all else
+    published: Published | None = None
+
+
+@dataclass(frozen=True)
 class Pretrained:
     """A model with somebody's weights, in evaluation mode, and what one has to know to use it."""
 
@@ -43,10 +54,11 @@ class Pretrained:
     layout: str  # the library whose names the weights had
     notes: tuple[str, ...]  # what was dropped, created or assumed
     names: Layout = field(default=VITBOOK, repr=False)  # of the tensors in the source, for `to_source`
+    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what a checkpoint of ours states
 
 
 def load_pretrained(
-    source: str | Path | Mapping[str, Tensor],
+    source: str | Path | Mapping[str, Tensor] | OpenedWeights,
     *,
     num_classes: int | None = None,
     image_size: int | tuple[int, int] | None = None,
@@ -63,7 +75,7 @@ def load_pretrained(
         Face, or the authors of DeiT, DeiT-III, DINOv2, DINOv3, CLIP and SigLIP, of which the image towers are read; a
         checkpoint of ours (.json, or the folder of a training run, for its best weights); a key of
         `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; "vitbook:NAME",
-        which comes with the package; or a dictionary of tensors.
+        which comes with the package; a dictionary of tensors; or what `open_weights` has opened already.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
@@ -79,9 +91,10 @@ def load_pretrained(
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
     """
-    with _errors_that_name(source):
-        content, facts, entry = _open(source, mirrors, progress)
-        tensors, nest = tensors_in(content)
+    opened = source if isinstance(source, OpenedWeights) else open_weights(source, mirrors, progress)
+    facts, entry = opened.facts, opened.published
+    with _errors_that_name(opened.source):
+        tensors, nest = tensors_in(opened.content)
         weights = _ours(tensors) if facts else translate(tensors)
         style = entry.family if entry else _style(weights, nest)
         if facts:  # a checkpoint of ours states everything
@@ -119,7 +132,7 @@ def load_pretrained(
         preprocessing = replace(preprocessing, crop=entry.crop)
     preprocessing = preprocessing.adapted(model.config.image_size, model.config.channels)
     known = class_names if keeps_head and len(class_names) == config.num_classes else None
-    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes), weights.layout)
+    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes), weights.layout, facts)
 
 
 def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
@@ -139,33 +152,35 @@ def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
 # From a source to tensors, and what is known about them
 
 
-@contextmanager
-def _errors_that_name(source: str | Path | Mapping[str, Tensor]) -> Iterator[None]:
-    """Name the source in a ValueError that does not."""
-    try:
-        yield
-    except ValueError as error:
-        if not isinstance(source, str | Path) or str(source) in str(error):
-            raise
-        raise ValueError(f"{source}: {error}") from None
-
-
-def _open(
-    source: str | Path | Mapping[str, Tensor], mirrors: Sequence[str], progress: bool
-) -> tuple[Mapping, dict, Published | None]:
-    """The contents of a source, the facts in a checkpoint of ours, and the entry of what is published."""
+def open_weights(
+    source: str | Path | Mapping[str, Tensor], mirrors: Sequence[str] = (), progress: bool = True
+) -> OpenedWeights:
+    """What a source holds, for `load_pretrained`, whose arguments and errors these are."""
     if not isinstance(source, str | Path):
-        return source, {}, None
+        return OpenedWeights("", source, {})
     name, family = str(source), str(source).partition(":")[0]
     known = PUBLISHED | {f"vitbook:{path.stem}": path for path in sorted((ASSETS / "weights").glob("*.json"))}
     if family in (*FAMILIES, "vitbook") and name not in known:
         raise ValueError(unknown("weights", name, [key for key in known if key.startswith(f"{family}:")]))
     if f"vitbook:{name}" in known and not Path(name).exists():
         raise ValueError(f"unknown weights {name!r}, did you mean 'vitbook:{name}'?")
-    if entry := PUBLISHED.get(name):
-        return *read_file(entry.fetch(mirrors, progress)), entry
-    path = Path(known.get(name, name)).expanduser()
-    return *read_file(path), next((entry for entry in PUBLISHED.values() if entry.path == path.name), None)
+    with _errors_that_name(name):
+        if entry := PUBLISHED.get(name):
+            return OpenedWeights(name, *read_file(entry.fetch(mirrors, progress)), entry)
+        path = Path(known.get(name, name)).expanduser()
+        entry = next((entry for entry in PUBLISHED.values() if entry.path == path.name), None)
+        return OpenedWeights(name, *read_file(path), entry)
+
+
+@contextmanager
+def _errors_that_name(source: str) -> Iterator[None]:
+    """Name the source in a ValueError that does not."""
+    try:
+        yield
+    except ValueError as error:
+        if source in str(error):
+            raise
+        raise ValueError(f"{source}: {error}") from None
 
 
 def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]:

@@ -1,11 +1,13 @@
 """File → tensors by name. Nothing that a file contains is ever executed."""
 
+import os
 import pickle
 import re
 import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -32,22 +34,24 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
         theirs = path / "model.safetensors"  # as `save_pretrained` of transformers writes it
         path = theirs if theirs.exists() else path / "best.json"
     refuse_pipes(path)
-    path.open("rb").close()  # one kind of OSError for what cannot be opened, whatever would have read it
     try:
-        zipped = zipfile.is_zipfile(path)
-        if zipped:
-            _check_zip(path)
         if path.suffix == ".json":
             return load_checkpoint(path)
-        if path.suffix == ".safetensors":
-            return load_file(path), {}
-        if path.suffix == ".npz" and zipped:
-            with np.load(path, allow_pickle=False) as arrays:
-                return dict(arrays), {}
-        if path.suffix in _SUFFIXES[2:]:
-            if tarfile.is_tarfile(path):
-                raise ValueError("a .tar of an early torch, of which older versions of torch run code")
-            return torch.load(path, map_location="cpu", weights_only=True), {}
+        with path.open("rb") as file:  # one kind of OSError for what cannot be opened, whatever would have read it
+            zipped = zipfile.is_zipfile(file)
+            if zipped:
+                _check_zip(file)
+            if path.suffix == ".safetensors":
+                return load_file(path), {}  # mapped into memory, which takes a path
+            file.seek(0)
+            if path.suffix == ".npz" and zipped:
+                with np.load(file, allow_pickle=False) as arrays:
+                    return dict(arrays), {}
+            if path.suffix in _SUFFIXES[2:]:
+                if tarfile.is_tarfile(file):
+                    raise ValueError("a .tar of an early torch, of which older versions of torch run code")
+                file.seek(0)
+                return torch.load(file, map_location="cpu", weights_only=True), {}
     except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # a damaged file can fail anywhere in its decoder, and in any way
@@ -59,10 +63,10 @@ def read_file(path: Path) -> tuple[Mapping, dict]:
     raise ValueError(f"{path} should be a file of weights, {', '.join(_SUFFIXES)} or .json, and is none")
 
 
-def _check_zip(path: Path) -> None:
+def _check_zip(file: BinaryIO) -> None:
     """Raise ValueError for a zip that unpacks to far more than it is, or is damaged, which torch does not look for."""
-    with zipfile.ZipFile(path) as archive:
-        members, packed = archive.infolist(), path.stat().st_size
+    with zipfile.ZipFile(file) as archive:
+        members, packed = archive.infolist(), file.seek(0, os.SEEK_END)
         if (unpacked := sum(member.file_size for member in members)) > _MAX_EXPANSION * packed:
             raise ValueError(f"{packed:,} bytes that unpack to {unpacked:,}")
         # A comment that seems longer hides the members after it; of a member that seems a folder, torch reads nothing.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tyro
-from tyro.conf import Positional
+from tyro.conf import Positional, Suppress
 
 PROGRAM = "vitbook"
 TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
@@ -41,11 +41,12 @@ class _Start:
 class Train:
     """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
 
-    run: Any  # a vitbook_workshop.commands.training_runs.Run, of which `defaults` makes the options
+    run: Any  # a vitbook_workshop.commands.run_settings.Run, of which `defaults` makes the options
     config: Path | None = None  # another run's folder, or a recipe's name: its settings, unless options differ
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
     seeds: int = 1  # how many times to train, each with the next seed, in a folder of its own inside the folder
+    weights: Suppress[Any] = None  # those of --init, opened to learn their shape
 
     def __post_init__(self):
         if self.seeds < 1:
@@ -54,28 +55,30 @@ class Train:
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "Train":
         """The command before its options: the run of --config, --model, --init and --tune."""
-        from vitbook_workshop.commands import training_runs
+        from vitbook.pretrained.loading import open_weights
+        from vitbook_workshop.commands import run_settings
 
         start = tyro.cli(_Start, args=arguments, return_unknown_args=True, add_help=False)[0]
-        return cls(training_runs.run_of(start.model, start.config, start.init, start.tune))
+        weights = None if start.init is None else open_weights(start.init)
+        return cls(run_settings.run_of(start.model, start.config, start.init, start.tune, weights), weights=weights)
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.commands import run_results, run_settings, training_runs
 
         all_runs = training_runs.with_seeds(self.run, self.seeds)
         histories = [self._train(run) for run in all_runs]
         if self.seeds == 1:
             print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
         else:
-            print(training_runs.over_seeds(histories))
+            print(run_results.over_seeds(histories))
             places = " ".join(str(run.place) for run in all_runs)
             print(f"to test them: {PROGRAM} evaluate {places}")
         recipes = [
             name
-            for name, path in training_runs.RECIPES.items()
-            if training_runs.read_run(path).dataset == self.run.dataset
+            for name, path in run_settings.RECIPES.items()
+            if run_settings.read_run(path).dataset == self.run.dataset
         ]
-        if recipes and self.run.model == training_runs.Run.model:
+        if recipes and self.run.model == run_settings.Run.model:
             better = " or ".join(f"--config {name}" for name in recipes)
             print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
 
@@ -84,7 +87,7 @@ class Train:
         from vitbook_workshop.commands import training_runs
 
         try:
-            records = training_runs.train_run(run, self.resume, self.progress)
+            records = training_runs.train_run(run, self.resume, self.progress, self.weights)
         except KeyboardInterrupt:
             if not (run.place / "last.json").exists():
                 raise KeyboardInterrupt("stopped before the first checkpoint") from None
@@ -108,16 +111,16 @@ class Evaluate:
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.commands import run_results
 
         accuracies = []
         for checkpoint in self.checkpoints or (TRAINED,):
-            result = training_runs.evaluate_run(checkpoint, self.split, self.data_dir)
+            result = run_results.evaluate_run(checkpoint, self.split, self.data_dir)
             right, count = int((result.predictions == result.labels).sum()), len(result.labels)
             print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
             accuracies.append(result.accuracy)
         if len(accuracies) > 1:
-            print(f"{self.split} accuracy {training_runs.mean_and_spread(accuracies)}")
+            print(f"{self.split} accuracy {run_results.mean_and_spread(accuracies)}")
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,9 @@ class Predict:
             raise ValueError("predict needs an image file")
 
     def __call__(self) -> int:
-        from vitbook_workshop.commands import reason, training_runs
+        from vitbook_workshop.commands import reason, trained_models
 
-        classify, status = training_runs.classifier(_source(self.checkpoint, self.weights), self.top), 0
+        classify, status = trained_models.classifier(_source(self.checkpoint, self.weights), self.top), 0
         for path in self.images:
             try:
                 print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path)))
@@ -167,10 +170,10 @@ class Explain:
             raise ValueError(f"size must be at most {2**14} pixels, got {max(self.size)}")
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.commands import trained_models
         from vitbook_workshop.live import explain_file
 
-        weights = training_runs.open_weights(_source(self.checkpoint, self.weights))
+        weights = trained_models.open_model(_source(self.checkpoint, self.weights))
         if not hasattr(weights.model, "encoder"):
             raise ValueError(f"a {type(weights.model).__name__} has no attention to draw")
         seen = explain_file.explain_image(weights, self.image, self.layer, self.head, self.query, self.size)
@@ -198,10 +201,10 @@ class Export:
         import torch
 
         from vitbook import export
-        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.commands import trained_models
 
         out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
-        weights = training_runs.open_weights(_source(self.checkpoint, self.weights))
+        weights = trained_models.open_model(_source(self.checkpoint, self.weights))
         out.parent.mkdir(parents=True, exist_ok=True)
         weights.model.cpu()  # where the graph is traced
         run, _ = export.load_exported(export.export(weights, out, self.to, self.any_size))
@@ -263,17 +266,17 @@ class Recipes:
     """List the recipes that `vitbook train --config` takes by name."""
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.commands import run_results, run_settings
 
-        for name, path in training_runs.RECIPES.items():
-            run = training_runs.read_run(path)
+        for name, path in run_settings.RECIPES.items():
+            run = run_settings.read_run(path)
             shape, train = run.vit, run.train
             size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
             if run.cnn:
                 size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
             taught = f", taught by {run.teacher}" if run.teacher else ""
             print(f"{name:<23} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
-            print(f"{'':<23} {training_runs.recorded(name)}")
+            print(f"{'':<23} {run_results.recorded(name)}")
 
 
 @dataclass(frozen=True)

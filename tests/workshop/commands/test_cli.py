@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 import torch
 from command import VITBOOK
 from PIL import Image
+from safetensors.torch import load_file
 from small_sets import SMALL_SETS, unpack
 
 from vitbook._downloads.datasets import SOURCES
@@ -25,7 +27,7 @@ from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.data import digits, normalize
 from vitbook.pretrained import load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
-from vitbook_workshop.commands import main, training_runs
+from vitbook_workshop.commands import main, run_results, run_settings, teachers, trained_models, training_runs
 from vitbook_workshop.commands.command_line import COMMANDS
 
 pytest_plugins = ["shared_fixtures"]
@@ -82,7 +84,7 @@ def test_train_says_where_it_leaves_the_model(tmp_path, monkeypatch, capsys):
 def test_evaluate_says_what_evaluation_says(trained, capsys):
     assert main(["evaluate", str(trained)]) == 0
     line = capsys.readouterr().out
-    result = training_runs.evaluate_run(trained)
+    result = run_results.evaluate_run(trained)
     assert len(result.labels) == len(digits().test)
     assert torch.equal(result.labels, digits().test.labels)
     assert result.accuracy > 0.5
@@ -94,7 +96,7 @@ def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
     paths = [picture(tmp_path, index) for index in range(3)]
     assert main(["predict", *map(str, paths), "--checkpoint", str(trained), "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    result = training_runs.evaluate_run(trained)
+    result = run_results.evaluate_run(trained)
     for line, path, logits in zip(lines, paths, result.logits, strict=False):
         shares, classes = logits.softmax(dim=0).topk(2)
         words = ", ".join(f"{k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
@@ -144,7 +146,7 @@ def test_export_writes_a_file_that_gives_the_models_logits(trained, tmp_path, ca
 @pytest.mark.door
 def test_export_takes_a_model_from_the_gpu(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        training_runs, "device", lambda: torch.float64
+        trained_models, "device", lambda: torch.float64
     )  # stands for a GPU: no float32 goes with what is there
     monkeypatch.setattr(torch.nn.Module, "cpu", torch.nn.Module.float)
     assert main(["export", str(trained), "--to", "pt2", "--out", str(tmp_path / "model.pt2")]) == 0
@@ -181,7 +183,7 @@ def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
     assert main(["train", "--config", str(one), "--no-progress", "--folder", str(again)]) == 0
     assert main(["train", *config, "--folder", str(other), "--seed", "8"]) == 0
     assert weights(one) == weights(again) != weights(other)
-    first, last = (training_runs.read_run(folder / "run.json") for folder in (one, other))
+    first, last = (run_settings.read_run(folder / "run.json") for folder in (one, other))
     assert (first.vit, last.train.seed) == (last.vit, 8)
 
 
@@ -189,20 +191,42 @@ def test_recipes_are_runs(capsys):
     main(["recipes"])
     listed = capsys.readouterr().out
     assert "taught by runs/cifar10_teacher" in listed and "not measured yet" in listed
-    assert (
-        f"test accuracy {json.loads(training_runs.RECORDED['cifar10_quick'].read_text())['test_accuracy']:.1%}"
-        in listed
-    )
-    for name, path in training_runs.RECIPES.items():
-        run = training_runs.run_of(config=Path(name))
-        assert json.loads(json.dumps(asdict(run), default=str)) == json.loads(path.read_text())
+    record = json.loads(run_results.RECORDED["cifar10_quick"].read_text())
+    assert f"test accuracy {record['test_accuracy']:.1%}" in listed
+    for name in run_settings.RECIPES:
+        run = run_settings.run_of(config=Path(name))
+        assert run.model in CONFIGS or run.cnn
         assert name in listed and name.startswith(run.dataset) and run.folder == Path("runs") / name
 
 
-@pytest.mark.parametrize("name", training_runs.RECIPES)
+@pytest.mark.parametrize("path", run_settings.RECIPES.values(), ids=run_settings.RECIPES)
+def test_a_recipe_states_what_differs_from_the_defaults_and_its_runs_state_all(path, tmp_path):
+    run, stated = run_settings.read_run(path), json.loads(path.read_text())
+    default = asdict(replace(run_settings.Run(), vit=CONFIGS.get(run.model, run_settings.Run.vit)))
+    default = json.loads(json.dumps(default, default=str))
+    run_settings.write_run(replace(run, folder=tmp_path))
+    written = json.loads((tmp_path / "run.json").read_text())
+    for part in ("train", "vit"):
+        ours, all_of_them = stated.pop(part, {}), default.pop(part)
+        assert all(all_of_them[name] != value for name, value in ours.items()), "a default is repeated"
+        assert written.pop(part) == all_of_them | ours
+    assert all(default[name] != value for name, value in stated.items())
+    assert written == default | stated | {"folder": str(tmp_path)}
+
+
+QUICK = (
+    "cifar10_hour",
+    "cifar10_plain",
+    "cifar10_teacher",
+)  # a hybrid, a plain ViT, both taught, and a teacher
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in run_settings.RECIPES]
+)
 def test_a_recipe_trains(name, tmp_path):
     """A dry run on a few pictures in the layout of the data set: some steps, a checkpoint, a test."""
-    recipe = training_runs.run_of(config=Path(name))
+    recipe = run_settings.run_of(config=Path(name))
     small = SMALL_SETS[recipe.dataset]
     unpack(small, tmp_path / "data" / SOURCES[recipe.dataset].folder)
     train = replace(recipe.train, epochs=1, batch_size=4, compile=False)
@@ -216,8 +240,8 @@ def test_a_recipe_trains(name, tmp_path):
     assert 0 < records[0]["train_loss"] < math.log(len(small.class_names)) + 1.5
     if not recipe.teacher:  # one that has learned little itself is soon agreed with
         assert records[0]["train_loss"] > math.log(len(small.class_names)) - 1.5
-    assert training_runs.open_weights(tmp_path / "run").class_names == small.class_names
-    assert 0 <= training_runs.evaluate_run(tmp_path / "run").accuracy <= 1
+    assert trained_models.open_model(tmp_path / "run").class_names == small.class_names
+    assert 0 <= run_results.evaluate_run(tmp_path / "run").accuracy <= 1
 
 
 # Help, which comes at once, and errors
@@ -335,7 +359,7 @@ def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
     assert process.returncode == 130
     _, facts = load_checkpoint(folder / "last.json")
     assert 0 < facts["step"] < 40_000
-    assert training_runs.read_run(folder / "run.json").train.epochs == 2000
+    assert run_settings.read_run(folder / "run.json").train.epochs == 2000
 
 
 def own_pictures(folder: Path, each: int = 6) -> Path:
@@ -370,6 +394,47 @@ def test_a_training_goes_on_where_it_was_moved_to(tmp_path, capsys):
     assert "already holds a training run" in capsys.readouterr().err
     assert main(["train", "--config", str(tmp_path / "after" / "run.json"), "--resume", "--no-progress"]) == 0
     assert not (tmp_path / "before").exists()
+
+
+# Files that are opened once
+
+
+@pytest.fixture
+def opened(monkeypatch) -> Counter[str]:
+    """How often each file has been opened to be read, by its name."""
+    counts: Counter[str] = Counter()
+
+    def counting(open_it, reads=lambda mode="r", *_, **__: "r" in mode):
+        def open_and_count(file, *arguments, **options):
+            counts[os.path.basename(str(file))] += reads(*arguments, **options)
+            return open_it(file, *arguments, **options)
+
+        return open_and_count
+
+    monkeypatch.setattr("io.open", counting(open))
+    monkeypatch.setattr("builtins.open", counting(open))
+    monkeypatch.setattr("vitbook.pretrained.weight_files.load_file", counting(load_file, lambda: True))
+    return counts
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict --checkpoint", "explain --checkpoint", "export"])
+def test_a_command_opens_its_checkpoint_once(command, trained, tmp_path, monkeypatch, opened):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("vitbook.export.export", lambda *_: 1 / 0)  # its graph has tests of its own
+    name, *option = command.split()
+    image = [str(picture(tmp_path))] if option else []
+    assert main([name, *image, *option, str(trained)]) == (name == "export")
+    tensors = json.loads((trained / "best.json").read_text())["tensors"]
+    assert (opened["best.json"], opened[tensors]) == (2, 1), "the second is this test's"
+
+
+@pytest.mark.parametrize("command", ["predict digit0.png --weights", "train --epochs 1 --no-progress --seeds 2 --init"])
+def test_a_command_opens_the_weights_of_others_once(command, tmp_path, foreigners, monkeypatch, opened):
+    monkeypatch.chdir(tmp_path)
+    picture(tmp_path)
+    opened.clear()
+    assert main([*command.split(), str(foreigners["file"])]) == 0
+    assert opened["file.pth"] == 1
 
 
 # Several processes
@@ -419,7 +484,7 @@ def test_train_begins_with_the_weights_of_others(tmp_path, foreigners, capsys):
     assert tensors.keys() == expected.model.state_dict().keys()
     assert all(torch.equal(tensor, expected.model.state_dict()[name]) for name, tensor in tensors.items())
     assert (facts["mean"], facts["std"]) == ([0.5], [0.5]), "the pictures are as the weights want them"
-    run = training_runs.read_run(folder / "run.json")
+    run = run_settings.read_run(folder / "run.json")
     assert (run.init, run.vit.dim, run.vit.depth, run.model) == (str(weights_file), 64, 1, "file.pth")
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--folder", str(tmp_path / "2")]) == 0
     assert weights(folder) == weights(tmp_path / "2")
@@ -433,11 +498,11 @@ def test_each_way_of_tuning_trains_what_it_says_and_its_weights_open_as_any_othe
     folder, source = tmp_path / "run", foreigners["file"]
     options = ["--init", str(source), "--tune", tune, "--folder", str(folder), "--no-progress"]
     assert main(["train", *options, "--epochs", "1", "--batch-size", "100"]) == 0
-    run, tensors = training_runs.read_run(folder / "run.json"), load_checkpoint(folder / "last.json")[0]
-    assert (run.tune, run.train.learning_rate) == (tune, training_runs.FOR_TUNING[tune]["learning_rate"])
+    run, tensors = run_settings.read_run(folder / "run.json"), load_checkpoint(folder / "last.json")[0]
+    assert (run.tune, run.train.learning_rate) == (tune, run_settings.FOR_TUNING[tune]["learning_rate"])
     assert (run.train.layer_decay < 1) == (tune == "layers") and run.validation == 0
     before = load_pretrained(source, num_classes=10, image_size=8, channels=1).model.state_dict()
-    after = training_runs.open_weights(folder).model.state_dict()
+    after = trained_models.open_model(folder).model.state_dict()
     assert before.keys() == after.keys()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     head, maps = {"head.weight", "head.bias"}, {"encoder.blocks.0.attn.qkv.weight"}
@@ -466,7 +531,7 @@ def test_a_convolutional_network_is_trained_tested_and_used_by_the_same_commands
     assert main(["evaluate", str(cnn)]) == 0
     assert main(["predict", str(picture(tmp_path)), "--checkpoint", str(cnn)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert training_runs.evaluate_run(cnn).accuracy > 0.3
+    assert run_results.evaluate_run(cnn).accuracy > 0.3
     assert main(["explain", str(picture(tmp_path)), "--checkpoint", str(cnn), "--out", str(tmp_path / "a.png")]) == 1
     assert "has no attention" in capsys.readouterr().err
     assert main(["train", "--init", str(cnn)]) == 2
@@ -482,7 +547,7 @@ def test_a_model_learns_from_a_teacher_given_by_its_path(kind, request, tmp_path
     taught, alone = (load_checkpoint(folder / "last.json") for folder in folders)
     assert not torch.equal(taught[0]["model.head.weight"], alone[0]["model.head.weight"])
     assert len(taught[1]["teacher"]) == 64 and alone[1]["teacher"] is None
-    assert training_runs.read_run(folders[0] / "run.json").teacher == str(teacher)
+    assert run_settings.read_run(folders[0] / "run.json").teacher == str(teacher)
     capsys.readouterr()
     assert main(["train", "--folder", str(folders[0]), *SMALL, "--resume"]) == 1
     assert "holds another run: teacher is" in capsys.readouterr().err
@@ -493,8 +558,8 @@ def test_a_teacher_sees_the_images_as_its_own_were_normalized(trained):
     other = replace(data, given_moments=(torch.tensor([0.1]), torch.tensor([0.7])))
     images = data.test.images[:5]
     with torch.no_grad():
-        expected = training_runs.open_weights(trained).model(normalize(images, *moments_of(trained)))
-        taught = training_runs.load_teacher(str(trained), other)(other.normalize(images))
+        expected = trained_models.open_model(trained).model(normalize(images, *moments_of(trained)))
+        taught = teachers.load_teacher(str(trained), other)(other.normalize(images))
     torch.testing.assert_close(taught, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -525,7 +590,7 @@ def test_of_a_run_of_several_seeds_each_teaches_its_share_of_a_batch(tmp_path):
     images = data.normalize(data.test.images[:5])
     with torch.no_grad():
         both, *each = (
-            training_runs.load_teacher(str(folder / part), data).eval()(images) for part in ("", "seed_0", "seed_1")
+            teachers.load_teacher(str(folder / part), data).eval()(images) for part in ("", "seed_0", "seed_1")
         )
     torch.testing.assert_close(both, torch.cat([each[0][:3], each[1][3:]]))
     assert main(["train", "--folder", str(tmp_path / "taught"), *SMALL, "--teacher", str(folder)]) == 0
@@ -542,9 +607,9 @@ def test_several_seeds_train_in_folders_of_their_own_and_mean_and_spread_are_sai
     assert histories[0][-1]["train_loss"] != histories[1][-1]["train_loss"]
     places = [str(folder / f"seed_{n}") for n in (5, 6)]
     with pytest.raises(FileNotFoundError, match=f"a run for each seed: name {places[0]} or {places[1]}"):
-        training_runs.open_weights(folder)
+        trained_models.open_model(folder)
     assert said.endswith(f"vitbook evaluate {' '.join(places)}\n")
     assert main(["evaluate", *places]) == 0
     *_, last = capsys.readouterr().out.splitlines()
-    mean = sum(training_runs.evaluate_run(Path(place)).accuracy for place in places) / 2
+    mean = sum(run_results.evaluate_run(Path(place)).accuracy for place in places) / 2
     assert last.startswith(f"test accuracy {mean:.2%} ± ")

@@ -1,0 +1,70 @@
+"""What training runs came to: their models on the images of their data set, over seeds, and as recorded."""
+
+import json
+import statistics
+from dataclasses import replace
+from pathlib import Path
+
+from vitbook._common.names import unknown
+from vitbook.engine import batches, fingerprint
+from vitbook.recorded import RECORDED
+from vitbook.runtime import device
+from vitbook.training import Evaluation, evaluate
+from vitbook_workshop.commands.run_settings import RECIPES, load_images, read_run
+from vitbook_workshop.commands.trained_models import open_model
+
+SPLITS = ("train", "validation", "test")
+
+
+def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
+    """What a trained model says of the images of its run: "test", "validation" or "train".
+
+    checkpoint: as in `open_model`, with run.json beside it; data_dir: where the data set's files are now.
+    """
+    if split not in SPLITS:
+        raise ValueError(unknown("split", split, SPLITS))
+    weights = open_model(checkpoint)
+    run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
+    data = load_images(replace(run, data_dir=data_dir or run.data_dir))
+    if data.class_names != weights.class_names:
+        raise ValueError(f"{checkpoint} knows classes {weights.class_names}, {run.dataset} has {data.class_names}")
+    known = weights.facts.get("images")
+    for part in ("train", "validation") if isinstance(known, dict) else ():  # not every checkpoint tells
+        if fingerprint(getattr(data, part)) != known.get(part):
+            raise ValueError(f"{run.dataset} has other {part} images than {checkpoint} was trained with")
+    images = getattr(data, split)
+    if images is None:
+        raise ValueError(f"the run of {checkpoint} has no {split} images")
+    moments = (moment.to(device()) for moment in weights.preprocessing.moments)
+    return evaluate(weights.model, batches(images, *moments, run.train.batch_size))
+
+
+def over_seeds(histories: list[list[dict]]) -> str:
+    """What runs of several seeds came to: validation accuracy at its best, or training accuracy where there is none."""
+    if "validation_accuracy" in histories[0][-1]:
+        best = [max(record["validation_accuracy"] for record in history) for history in histories]
+        return f"validation accuracy {mean_and_spread(best)}"
+    return f"training accuracy {mean_and_spread([history[-1]['train_accuracy'] for history in histories])}"
+
+
+def mean_and_spread(accuracies: list[float]) -> str:
+    """Mean, standard deviation (of a sample, n − 1) and range of some shares, in percent."""
+    mean, spread = statistics.mean(accuracies), statistics.stdev(accuracies)
+    low, high = min(accuracies), max(accuracies)
+    return f"{mean:.2%} ± {100 * spread:.2f} ({low:.2%} to {high:.2%}, {len(accuracies)} runs)"
+
+
+def recorded(name: str) -> str:
+    """What the recorded run of a recipe came to, in words: accuracy, its mean over seeds if there are several; time."""
+    if name not in RECORDED:
+        return "not measured yet"
+    record = json.loads(RECORDED[name].read_text())
+    last = record["history"][-1]
+    time = f"{record.get('core_seconds', last['seconds']) / 60:.0f} minutes"
+    if "core_seconds" in record:
+        time += f" of one core{', those of its teacher included' if record.get('teacher_core_seconds') else ''}"
+    if last["epoch"] != read_run(RECIPES[name]).train.epochs:
+        time += f" ({last['epoch']} epochs)"
+    accuracies = record.get("test_accuracies", [record["test_accuracy"]])
+    seeds = f"mean of {len(accuracies)} seeds" if len(accuracies) > 1 else "one seed"
+    return f"test accuracy {record['test_accuracy']:.1%} ({seeds}) after {time}: {record['about']}"
