@@ -198,6 +198,7 @@ def test_the_tower_alone_gives_features():
 
 
 @torch.no_grad()
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [clip, siglip])
 def test_full_width_and_the_number_of_heads(make):
     """One block of CLIP's H/14 and of SigLIP's So400m/14, whose heads are 80 and 72 wide."""
