@@ -1,115 +1,401 @@
-"""All that waits for a GPU, in one command: benchmark, chapters, the record on CIFAR-10, experiments at length.
+"""What waits for a GPU, in a quarter of an hour: every chapter, the recipe for a GPU, training steps, latency.
 
-    make gpu                                     on a GPU: some hours; results in gpu/, one JSON for each part
-    python records/gpu.py --tiny             a dry run of every part on a CPU, which measures nothing
+    python records/gpu.py --pack FOLDER --data DIR           where there is a network: what the other machine lacks
+    python records/gpu.py --minutes 8 --packed FOLDER        on the GPU: Python 3.11, torch 2.5, and that folder
+    python records/gpu.py --tiny --data DIR                  a dry run of every part on a CPU, which measures nothing
 
-Each part is a command of this project, run as one would by hand. results.json says of each whether it passed, what it
-printed last and how long it took; a command that is repeated leaves out the parts that passed.
+The parts run in order of worth, each in a process of its own and with a share of the minutes; what one leaves goes to
+those after it. Each writes OUT/PART.json again after every row, so a run that is cut off leaves what it has.
 """
 
 import argparse
+import configparser
+import difflib
 import json
 import os
+import re
+import signal
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from records import write
+import packing
 
 ROOT = Path(__file__).resolve().parent.parent
-SEEDS = 5
-GOALS = {  # what is hoped for; the records say what was found
-    "benchmark": "a training step of B/16 in bfloat16 at 40 % of the peak",
-    "cifar10_gpu": "94 % on the test images on average, each run in under 3 minutes",
-}
+PARTS = {"chapters": 0.3, "cifar10_gpu": 0.4, "steps": 0.2, "latency": 0.1}  # shares of the minutes
 
 
-def parts(folder: Path, data_dir: Path | None, tiny: bool) -> dict[str, list[list[str]]]:
-    """Each part's commands, one after the other. `tiny` makes every one as short as it can be."""
-    data = ["--data-dir", str(data_dir)] if data_dir else []
-    record, seeds = folder / "cifar10_gpu", 2 if tiny else SEEDS
-    places = [str(record / f"seed_{seed}") for seed in range(seeds)]
-    train = ["train", "--config", "cifar10_gpu", "--folder", str(record), "--seeds", str(seeds), "--resume", *data]
-    train += ["--no-progress"]
-    deletion, ablation = ["--images", "10000"], ["--epochs", "30", "--share", "1"]
-    flat = "--augment --dim 128 --tune 4 --most 400 --patience 20".split()
-    benchmark, chapters = ["--only", "time"], sorted(map(str, (ROOT / "chapters").glob("*.ipynb")))
-    if tiny:
-        train += "--epochs 1 --batch-size 4 --dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --no-compile".split()
-        train += ["--validation", "0.2"]
-        deletion = "--images 2 --points 2".split()
-        ablation = "--epochs 1 --batch-size 8 --share 1 --seeds 0 --changes".split() + ["without clipping"]
-        flat = "--dim 32 --tune 1 --most 2 --batch-size 4 --rates 0.001 --shares 1 --seeds 0 --validation 0.2".split()
-        benchmark += ["--rows", "batch 1 ", "--rounds", "1", "--turn", "0"]
-        chapters = chapters[:1]
-    nbval = ["-m", "pytest", "-n", "0", "--nbval", "--nbval-current-env"]
-    nbval += ["--nbval-sanitize-with", str(ROOT / "tests" / "book" / "approximate.cfg")]
+@dataclass
+class Part:
+    """Where a part finds its images and leaves its rows, how long it may take, and whether it only rehearses."""
 
-    def experiment(name: str, *options: str) -> list[str]:
-        file = name.removeprefix("record_") + ".json"
-        return [str(ROOT / "records" / f"{name}.py"), str(folder / file), *data, *options]
+    file: Path
+    data: Path | None
+    seconds: float
+    tiny: bool
 
-    vitbook = ["-c", "from vitbook_workshop.commands import main; main()"]
-    return {
-        "benchmark": [[str(ROOT / "benchmarks" / "benchmark.py"), "--folder", str(folder / "benchmark"), *benchmark]],
-        "chapters": [[*nbval, *chapters]],
-        "cifar10_gpu": [[*vitbook, *train], [*vitbook, "evaluate", *places, *data]],
-        "deletion": [experiment("record_deletion", *deletion)],
-        "ablation": [experiment("record_ablation", *ablation)],
-        "until_flat": [experiment("record_until_flat", *flat)],
-    }
+    def __post_init__(self):
+        self.end = time.monotonic() + self.seconds
+        self.rows: list[dict] = []
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def add(self, **row: object) -> None:
+        self.rows.append(row)
+        self.write()
+
+    def write(self, **more: object) -> None:
+        """The whole file in one step: where it ran, every row so far."""
+        import torch
+
+        on = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        found = {"part": self.file.stem, "device": on, "torch": torch.__version__, "cuda": torch.version.cuda}
+        write_whole(self.file, found | {"tiny": self.tiny, "rows": self.rows} | more)
 
 
-def run(commands: list[list[str]], environment: dict[str, str]) -> dict:
-    """Run a part's commands until one fails. Whether all passed, the end of what they printed, and seconds."""
-    began, printed, passed = time.perf_counter(), "", True
-    for command in commands:
-        streams = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        done = subprocess.run([sys.executable, *command], env=environment, text=True, cwd=ROOT, **streams)
-        printed, passed = printed + done.stdout, done.returncode == 0
-        if not passed:
+def write_whole(file: Path, found: dict) -> None:
+    """JSON in one step: what reads it meanwhile sees the old file or the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f"{file.name}.part")
+    part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(part, file)
+
+
+# Chapters
+
+
+def chapters(part: Part) -> None:
+    """Every chapter's code on this machine, its printed lines beside those that are stored in the notebook."""
+    paths = sorted((ROOT / "chapters").glob("*.ipynb"), key=recorded_seconds, reverse=True)
+    paths = [path for path in paths if path.stem == "01_attention"] if part.tiny else paths
+    jobs = max(1, min(8, (os.cpu_count() or 2) // 2))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+
+        def played(path: Path) -> dict:
+            report = Path(folder, f"{path.stem}.json")
+            if part.left > 0:
+                run_within(part.left, ["--chapter", str(path), "--out", str(report)])
+            return json.loads(report.read_text(encoding="utf-8")) if report.exists() else {"error": "it did not start"}
+
+        found = {pool.submit(played, path): path.stem for path in paths}
+        for future in as_completed(found):
+            part.add(chapter=found[future], **future.result())
+
+
+def recorded_seconds(notebook: Path) -> float:
+    """How long the chapter took when its outputs were stored."""
+    metadata = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]
+    return metadata.get("vitbook", {}).get("executed", {}).get("seconds", 0)
+
+
+def play_chapter(notebook: Path, report: Path) -> None:
+    """Run one chapter's cells one after the other, in this process; write what came of it after each cell."""
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.utils.capture import capture_output
+    from traitlets.config import Config
+
+    os.chdir(notebook.parent)
+    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
+    shown, began = [], time.monotonic()
+
+    def show(value: object) -> None:
+        if value is not None and not shell.displayhook.quiet():
+            shown.append(shell.display_formatter.format(value)[0].get("text/plain", ""))
+
+    shell.display_trap.hook, shell.showtraceback = show, lambda *_, **__: None
+    cells = [c for c in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
+    found = {"cells": len(cells), "run": 0, "lines": 0, "equal": 0, "different": [], "error": "unfinished"}
+    for number, cell in enumerate(cells):
+        shown.clear()
+        with capture_output() as printed:
+            result = shell.run_cell("".join(cell["source"]), store_history=True)
+        if (error := result.error_before_exec or result.error_in_exec) is not None:
+            found["error"] = f"code cell {number}: {type(error).__name__}: {error}"[:2000]
             break
-    return {
-        "passed": passed,
-        "commands": commands,
-        "printed": printed[-20_000:].splitlines(),
-        "seconds": time.perf_counter() - began,
+        found["run"] += 1
+        if "nbval-ignore-output" not in cell["metadata"].get("tags", ()):
+            compare(stored_lines(cell), sanitized(printed.stdout, *shown), found)
+        write_whole(report, found | {"seconds": time.monotonic() - began})
+    else:
+        found["error"] = None
+    write_whole(report, found | {"seconds": time.monotonic() - began})
+
+
+def stored_lines(cell: dict) -> list[str]:
+    """What a cell printed and what its last line was, as the notebook has them."""
+    streams = ["".join(o["text"]) for o in cell["outputs"] if o.get("name") == "stdout"]
+    values = ["".join(o["data"]["text/plain"]) for o in cell["outputs"] if o["output_type"] == "execute_result"]
+    return sanitized("".join(streams), *values)
+
+
+def sanitized(*texts: str) -> list[str]:
+    """Lines in which whatever tests/book/approximate.cfg names is left out, as the book's own comparison does."""
+    rules = configparser.RawConfigParser()
+    rules.read(ROOT / "tests" / "book" / "approximate.cfg", encoding="utf-8")
+    lines = [line.rstrip() for text in texts for line in text.splitlines()]
+    for rule in map(rules.__getitem__, rules.sections()):
+        lines = [re.sub(rule["regex"], rule["replace"], line) for line in lines]
+    return lines
+
+
+def compare(stored: list[str], now: list[str], found: dict) -> None:
+    """Count the stored lines and those that came again, and keep the first few that did not."""
+    matcher = difflib.SequenceMatcher(None, stored, now, autojunk=False)
+    found["lines"] += max(len(stored), len(now))
+    found["equal"] += sum(block.size for block in matcher.get_matching_blocks())
+    changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
+    pairs = [{"stored": stored[a:b][:3], "now": now[c:d][:3]} for _, a, b, c, d in changes]
+    found["different"] += pairs[: max(0, 8 - len(found["different"]))]
+
+
+# The recipe for a GPU
+
+
+def cifar10_gpu(part: Part) -> None:
+    """As many seeds of the recipe as fit: seconds of training, seconds of the whole, test accuracy."""
+    from vitbook_workshop.commands import training_runs
+
+    recipe, took = training_runs.run_of(config=Path("cifar10_gpu")), 0.0
+    if part.tiny:
+        small = replace(recipe.vit, dim=12, depth=1, num_heads=3, mlp_dim=20)
+        train = replace(recipe.train, epochs=1, batch_size=4, compile=False)
+        recipe = replace(recipe, vit=small, train=train, validation=0.2)
+    for seed in range(1 if part.tiny else 10):
+        if part.left < 1.05 * took:
+            break
+        with tempfile.TemporaryDirectory() as folder:
+            place, began = Path(folder, "run"), time.monotonic()
+            run = replace(recipe, data_dir=part.data, folder=place, train=replace(recipe.train, seed=seed))
+            try:
+                history = training_runs.train_run(run, progress=False)
+                result = training_runs.evaluate_run(place, "test")
+            except TimeoutError:
+                log = place / "log.jsonl"
+                last = log.read_text().splitlines()[-1:] if log.exists() else []
+                part.add(seed=seed, cut_off=True, last=[json.loads(line) for line in last])
+                raise
+            took, last = time.monotonic() - began, history[-1]
+            part.add(
+                seed=seed,
+                test_accuracy=result.accuracy,
+                test_images=len(result.labels),
+                validation_accuracy=max(record["validation_accuracy"] for record in history),
+                epochs=last["epoch"],
+                seconds=last["seconds"],
+                seconds_with_loading_and_test=took,
+                images_per_second=[round(record["images_per_second"]) for record in history],
+            )
+
+
+# Speed
+
+
+@contextmanager
+def explicit_attention() -> Iterator[None]:
+    """Within the block the models store the softmax's weights, as Equation 1 reads."""
+    from vitbook import attention, multihead
+
+    quickest = multihead.quickest_attention
+    multihead.quickest_attention = lambda *args, **options: attention.attention(*args, **options)[0]
+    try:
+        yield
+    finally:
+        multihead.quickest_attention = quickest
+
+
+def shapes(part: Part) -> dict[str, tuple]:
+    """Name → (config, batch of a training step, batches of the latency)."""
+    from vitbook.vit import CONFIGS
+
+    if part.tiny:
+        return {"vit_digits": (replace(CONFIGS["vit_digits"], depth=1), 2, [1, 2])}
+    batches = [2**power for power in range(11)]
+    return {"vit_b_16": (CONFIGS["vit_b_16"], 128, batches), "vit_cifar": (CONFIGS["vit_cifar"], 1024, batches)}
+
+
+def steps(part: Part) -> None:
+    """A training step in bfloat16 beside a large matrix product in turns: eager and compiled, fused and explicit."""
+    import torch
+    from measure import make_call, matmul_call, ratio, side_by_side
+
+    from vitbook.costs import training_flops
+    from vitbook.runtime import device
+    from vitbook.vit import VisionTransformer
+
+    product, product_flops = matmul_call("bfloat16", device(), 64 if part.tiny else 0)
+    ways = [("fused", "eager"), ("fused", "compiled"), ("explicit", "eager"), ("explicit", "compiled")]
+    for attention, form in ways[::2] if part.tiny else ways:
+        for name, (config, batch, _) in shapes(part).items():
+            row = {"model": name, "batch": batch, "attention": attention, "form": form}
+            with as_a_row(part, row), explicit_attention() if attention == "explicit" else nullcontext():
+                torch.compiler.reset()
+                began, model = time.monotonic(), VisionTransformer(config).to(device())
+                network = torch.compile(model) if form == "compiled" else model
+                step = make_call(network, config, batch, "step", "bfloat16", device())
+                step()
+                row["seconds_of_first_step"] = time.monotonic() - began
+                rounds, turn = (1, 0) if part.tiny else (7, 0.2)
+                times = side_by_side({"step": step, "product": product}, rounds, turn, device())
+                flops = batch * training_flops(config)
+                row |= {"seconds": times["step"], "flops": flops, **peak_memory()}
+                row["product_flops_per_second"] = product_flops / statistics.median(times["product"])
+                row["share_of_product"] = ratio(times["product"], times["step"])[1] * flops / product_flops
+
+
+def latency(part: Part) -> None:
+    """Seconds of one batch, weights and images in bfloat16: eager for every size, then as CUDA graphs for a few."""
+    import torch
+    from measure import forward_call, random_batch, side_by_side
+
+    from vitbook.runtime import device
+    from vitbook.vit import VisionTransformer
+
+    for form in ("eager",) if part.tiny else ("eager", "compiled"):
+        for name, (config, _, batches) in shapes(part).items():
+            for batch in batches if form == "eager" else batches[::5]:
+                row = {"model": name, "form": form, "batch": batch}
+                with as_a_row(part, row):
+                    torch.compiler.reset()
+                    model = VisionTransformer(config).to(device(), torch.bfloat16).eval()
+                    network = torch.compile(model, mode="reduce-overhead") if form == "compiled" else model
+                    images = random_batch(config, batch, device())[0].to(torch.bfloat16)
+                    call = forward_call(network, images, "float32")  # no autocast: all of it is bfloat16
+                    call()
+                    rounds, turn = (1, 0) if part.tiny else (7, 0.05)
+                    row["seconds"] = side_by_side({"": call}, rounds, turn, device())[""]
+                    row["images_per_second"] = batch / statistics.median(row["seconds"])
+
+
+@contextmanager
+def as_a_row(part: Part, row: dict) -> Iterator[None]:
+    """Add the row when the block ends, with what went wrong if that was not the time; then go on."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        yield
+    except Exception as error:  # a form that this version or this memory does not carry
+        if part.left <= 0:
+            raise TimeoutError from error
+        row["error"] = f"{type(error).__name__}: {error}"[:1000]
+    part.add(**row)
+
+
+def peak_memory() -> dict:
+    import torch
+
+    return {"bytes": torch.cuda.max_memory_allocated()} if torch.cuda.is_available() else {}
+
+
+# The whole
+
+
+def run_within(seconds: float, arguments: list[str], environment: dict[str, str] | None = None) -> int:
+    """This file in a process of its own, ended with all that it started once the time is over. Its exit status."""
+    command = [sys.executable, str(Path(__file__).resolve()), *arguments]
+    child = subprocess.Popen(command, env=environment, process_group=0)
+    try:
+        return child.wait(max(1.0, seconds))
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def environment_with(folder: Path) -> dict[str, str]:
+    """This environment, with the project's modules and what was unpacked in the folder; outputs as in a notebook."""
+    paths = [ROOT, ROOT / "benchmarks", os.environ.get("PYTHONPATH"), folder / "site"]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(str(path) for path in paths if path),
+        "IPYTHONDIR": str(folder),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
     }
+
+
+def play(part: Part) -> int:
+    """One part in this process, until its time is over. 1 where it, or one of its rows, went wrong."""
+
+    def over(*_: object) -> None:
+        raise TimeoutError("the time of this part is over")
+
+    signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, part.seconds, 5)  # again where a library swallowed the first
+    began, ended = time.monotonic(), "done"
+    try:
+        globals()[part.file.stem](part)
+    except TimeoutError:
+        ended = "cut off"
+    except Exception as error:
+        ended = f"{type(error).__name__}: {error}"
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    part.write(ended=ended, seconds=time.monotonic() - began)
+    return int(ended not in ("done", "cut off") or any(row.get("error") for row in part.rows))
+
+
+def play_all(names: list[str], minutes: float, packed: Path | None, data: Path | None, out: Path, tiny: bool) -> int:
+    """Every part, each with its share of the time that is left, and what came of it in a line. 1 if one went wrong."""
+    end, failed = time.monotonic() + 60 * minutes, 0
+    with tempfile.TemporaryDirectory() as folder:
+        if packed:
+            packing.unpack(packed, Path(folder))
+            data = data or next(Path(folder).glob("data"), None)
+        environment = environment_with(Path(folder))
+        for number, name in enumerate(names):
+            left = end - time.monotonic()
+            seconds = left * PARTS[name] / sum(PARTS[later] for later in names[number:])
+            began, file = time.monotonic(), out / f"{name}.json"
+            arguments = ["--part", name, "--seconds", str(seconds), "--out", str(file)]
+            arguments += ["--data", str(data)] * bool(data) + ["--tiny"] * tiny
+            failed |= run_within(seconds + 20, arguments, environment) != 0
+            found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+            rows, ended = found.get("rows", ()), found.get("ended", "ended before its time")
+            wrong = sum(row.get("error") is not None for row in rows)
+            said = f"{len(rows)} rows, {wrong} with an error, in {time.monotonic() - began:.0f} s"
+            print(f"{name:<12} {said}: {ended}", flush=True)
+    return int(failed)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=Path("gpu"), help="where to keep the results")
-    parser.add_argument("--data-dir", type=Path, help="where CIFAR-10's files are; without it they are downloaded")
+    parser.add_argument("--minutes", type=float, default=8, help="for all parts together")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="only these")
+    parser.add_argument("--packed", type=Path, help="what --pack wrote")
+    parser.add_argument("--out", type=Path, default=Path("gpu"), help="the folder to write results in")
+    parser.add_argument("--data", type=Path, help="the folder with CIFAR-10's files, to train on or to pack")
     parser.add_argument("--tiny", action="store_true", help="a dry run, on a CPU as well")
-    parser.add_argument("--parts", nargs="+", help="only these")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER", help="write what the GPU's machine lacks there, no more")
+    parser.add_argument("--python", default="3.12", help="which Python it has, for --pack")
+    parser.add_argument("--there", nargs="*", default=[], metavar="NAME", help="packages that it has, for --pack")
+    for hidden, kind in {"--part": str, "--chapter": Path, "--seconds": float}.items():  # how it calls itself
+        parser.add_argument(hidden, type=kind, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    data = given.data and given.data.resolve()
+    if given.pack:
+        return packing.pack(given.pack, data, given.python, set(given.there)) or 0
+    if given.chapter:
+        return play_chapter(given.chapter, given.out) or 0
+    if given.part:
+        return play(Part(given.out, data, given.seconds, given.tiny))
+    import torch
+
     if not (given.tiny or torch.cuda.is_available()):
         parser.error("there is no CUDA GPU here; --tiny tries every part on a CPU")
-    folder = given.folder.resolve()
-    every = parts(folder, given.data_dir and given.data_dir.resolve(), given.tiny)
-    if unknown := set(given.parts or ()) - set(every):
-        parser.error(f"parts are {', '.join(every)}, got {', '.join(unknown)}")
-    file = folder / "results.json"
-    results = json.loads(file.read_text()) if file.exists() else {"parts": {}}
-    results |= {
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "torch": torch.__version__,
-        "tiny": given.tiny,
-        "goals": GOALS,
-    }
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    for name in given.parts or every:
-        if results["parts"].get(name, {}).get("passed"):
-            continue
-        results["parts"][name] = result = run(every[name], os.environ | {"PYTHONPATH": path})
-        write(file, results)
-        said = "passed" if result["passed"] else "FAILED"
-        print(f"{name:<12} {said} after {result['seconds']:.0f} s: {(result['printed'] or [''])[-1]}", flush=True)
-    return int(not all(part["passed"] for part in results["parts"].values()))
+    return play_all(given.parts, given.minutes, given.packed, data, given.out.resolve(), given.tiny)
 
 
 if __name__ == "__main__":
