@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint unit chapters peers reliability site-test offline benchmark gpu notebooks serve clean colab oldest
+.PHONY: help setup book test lint unit chapters peers reliability site-test offline benchmark notebooks serve clean colab oldest
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -92,9 +92,6 @@ peers: $(VENV)/peers/.ready  ## Compare logits, preprocessing and positions with
 
 benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
 	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)
-
-gpu: $(VENV)/peers/.ready  ## Run all that waits for a GPU: benchmark, chapters, the record on CIFAR-10, experiments
-	PYTHONPATH=$(VENV)/peers $(BIN)/python records/gpu.py
 
 $(VENV)/peers/.ready: $(STAMP) benchmarks/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VENV)/peers \
