@@ -37,7 +37,7 @@ async function ask(root, thread, model, album) {
   const find = (selector) => root.querySelector(selector);
   const control = (name) => find(`[name="${name}"]`);
   const choices = () => /** @type {NodeListOf<HTMLInputElement>} */ (root.querySelectorAll("[name=photo]"));
-  const { simd } = await thread("load", model);
+  await thread("load", model);
 
   const photographs = new Map(); // name → {title, canvas, seen}
   const answers = { of: null, untouched: null, changed: null }; // of: an entry of `photographs`
@@ -98,41 +98,35 @@ async function ask(root, thread, model, album) {
     await addPhotograph(name, title, new Blob([bytes]), credit);
   }
 
-  async function choosePhotograph(name) {
+  /** Another image: `add` shows it, and returns what is to be said of it. */
+  async function take(photo, add) {
     closeCamera();
-    await addFromAlbum(name);
-    find(".notice").textContent = "";
-    await change({ photo: name, covered: new Set() });
-  }
-
-  /** An image of the reader's own: `add` shows it, and returns what is to be said of it. */
-  async function takeOwn(photo, add) {
-    closeCamera();
+    latest++; // an answer that is still to come is one about an earlier image
     find(".notice").textContent = "";
     find(".figure").setAttribute("aria-busy", true);
     try {
       const notice = await add();
-      choices().forEach((choice) => (choice.checked = false));
+      choices().forEach((choice) => (choice.checked = choice.value === photo));
       find(".notice").textContent = notice ?? "";
       await change({ photo, covered: new Set() });
     } catch (error) {
       find(".notice").textContent = error.message;
-      find(".figure").setAttribute("aria-busy", false);
+      await change({});
     }
   }
 
   const takeFile = (file) =>
-    takeOwn("own", async () => {
+    take("own", async () => {
       await addPhotograph("own", file.name || "the pasted image", file);
       return remark(file);
     });
 
   const takeDrawing = () =>
-    takeOwn("drawing", () => addCanvas("drawing", "your drawing", drawn(pad.width, pad.height, drawing.paint)));
+    take("drawing", () => addCanvas("drawing", "your drawing", drawn(pad.width, pad.height, drawing.paint)));
 
   function takeFrame(video) {
     const frame = drawn(video.videoWidth, video.videoHeight, (context) => context.drawImage(video, 0, 0));
-    takeOwn("own", () => addCanvas("own", "your image", frame));
+    take("own", () => addCanvas("own", "your image", frame));
   }
 
   /** What is special about a file, in a sentence. */
@@ -322,7 +316,7 @@ async function ask(root, thread, model, album) {
     find(".strip").append(
       ...album.map(({ name, title, src }) => {
         const choice = element("input", { type: "radio", name: "photo", value: name, "aria-label": title });
-        choice.addEventListener("change", () => choosePhotograph(name));
+        choice.addEventListener("change", () => take(name, () => addFromAlbum(name)));
         return element("label", { title }, choice, element("img", { src, alt: "" }));
       }),
     );
@@ -383,8 +377,8 @@ async function ask(root, thread, model, album) {
     showLens(veiled);
     showSteps(column, weights);
     find(".speed").textContent =
-      `${photographs.get(state.photo).credit} One answer took ${Math.round(answers.untouched.milliseconds)} ms in this browser` +
-      `${simd ? "" : ", without WebAssembly's SIMD"}; nothing was sent anywhere.`;
+      `${photographs.get(state.photo).credit} One answer took ${Math.round(answers.untouched.milliseconds)} ms in this browser; ` +
+      "nothing was sent anywhere.";
   }
 
   function blockOut() {

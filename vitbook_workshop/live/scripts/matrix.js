@@ -1,38 +1,22 @@
 "use strict";
 
-/* Matrices of float32 in one piece of memory, and what can be computed with them. WebAssembly computes where the browser
-   has its SIMD, the same in plain JavaScript elsewhere: both read and write this memory, by address. */
-
-/**
- * The functions of kernels.ts and kernels.js.
- * @typedef {Record<string, (...numbers: number[]) => any>} Kernels
- */
+/* Matrices of float32 in one piece of memory, and what can be computed with them: by kernels.ts, which reads and writes
+   this memory by address. */
 
 /** Memory for matrices, handed out from one end, and taken back from there to a mark. */
 class Workspace {
-  /** @param {Uint8Array<ArrayBuffer> | null} module kernels.wasm; null, or bytes that this browser cannot run, for plain JavaScript */
-  constructor(module) {
+  constructor() {
     /** The first address that is free. */
     this.top = 1024;
-    this.simd = module !== null && typeof WebAssembly === "object" && WebAssembly.validate(module);
-    if (this.simd) {
-      this.memory = new WebAssembly.Memory({ initial: 256 });
-      const stop = () => {
-        throw new Error("the kernels stopped");
-      };
-      const imports = { env: { memory: this.memory, abort: stop } };
-      const { exports } = new WebAssembly.Instance(new WebAssembly.Module(module), imports);
-      this.kernels = /** @type {Kernels} */ (/** @type {unknown} */ (exports));
-    }
-    this.use(this.simd ? this.memory.buffer : new ArrayBuffer(1 << 24));
-  }
-
-  /** One view of all of the memory serves every matrix, where each could have made thousands. */
-  use(buffer) {
-    this.numbers = new Float32Array(buffer);
-    if (!this.simd) {
-      this.kernels = plainKernels(buffer);
-    }
+    this.memory = new WebAssembly.Memory({ initial: 256 });
+    const stop = () => {
+      throw new Error("the kernels stopped");
+    };
+    const imports = { env: { memory: this.memory, abort: stop } };
+    const { exports } = new WebAssembly.Instance(new WebAssembly.Module(fromBase64(KERNELS)), imports);
+    this.kernels = /** @type {Record<string, (...numbers: number[]) => any>} */ (/** @type {unknown} */ (exports));
+    /** One view of all of the memory serves every matrix, where each could have made thousands. */
+    this.numbers = new Float32Array(this.memory.buffer);
   }
 
   /**
@@ -56,20 +40,10 @@ class Workspace {
     this.top += Math.ceil((rows * columns) / 4) * 16; // the kernels take four numbers at a time
     const missing = this.top - this.numbers.byteLength;
     if (missing > 0) {
-      this.grow(Math.max(missing, this.numbers.byteLength));
+      this.memory.grow(Math.ceil(Math.max(missing, this.numbers.byteLength) / 65536));
+      this.numbers = new Float32Array(this.memory.buffer);
     }
     return new Matrix(this, at, rows, columns, columns);
-  }
-
-  grow(bytes) {
-    if (this.simd) {
-      this.memory.grow(Math.ceil(bytes / 65536));
-      this.use(this.memory.buffer);
-    } else {
-      const before = this.numbers;
-      this.use(new ArrayBuffer(before.byteLength + bytes));
-      this.numbers.set(before);
-    }
   }
 
   /**

@@ -14,7 +14,7 @@ const RECIPE_12 = { size: 32, peak: 6e-3, decay: 0.1, affine: 0.5 };
 async function shares(root, thread, digits) {
   const find = (selector) => root.querySelector(selector);
   const whole = (count) => count.toLocaleString("en");
-  const { simd } = await thread("begin", { ...digits, config: { ...digits.config, depth: DEPTH } });
+  await thread("begin", { ...digits, config: { ...digits.config, depth: DEPTH } });
   const runs = []; // for each share: {share, count, accuracy: the baseline's, accuracies: of the ViT by epoch, loss}
   for (const share of SHARES) {
     runs.push({ share, accuracies: [], loss: NaN, ...(await thread("nearest", { share })) });
@@ -28,9 +28,7 @@ async function shares(root, thread, digits) {
       run.loss = loss;
       find(".progress").textContent =
         `${whole(run.count)} digits, epoch ${epoch} of ${EPOCHS}: ${percent(accuracy)} of the test digits right.`;
-      find(".speed").textContent = epoch
-        ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser${simd ? "" : ", without WebAssembly's SIMD"}.`
-        : "";
+      find(".speed").textContent = epoch ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser.` : "";
       show();
     });
     busy(false);

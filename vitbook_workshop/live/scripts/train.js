@@ -19,7 +19,7 @@ async function train(root, thread, digits) {
   const tokens = patches + 1;
   const find = (selector) => root.querySelector(selector);
   const control = (name) => find(`[name="${name}"]`);
-  const { simd } = await thread("begin", digits);
+  await thread("begin", digits);
   const testImages = Uint8Array.from(atob(digits.test.images), (letter) => letter.charCodeAt(0));
   const testLabels = Uint8Array.from(atob(digits.test.labels), (letter) => letter.charCodeAt(0));
   const imageOf = (n) => testImages.subarray(n * CELLS ** 2, (n + 1) * CELLS ** 2);
@@ -57,9 +57,7 @@ async function train(root, thread, digits) {
         find(".progress").textContent =
           `Epoch ${epoch} of ${epochs}: loss ${news.loss.toFixed(2)}, ${percent(news.accuracy)} of the test digits right` +
           `${epoch < epochs ? left : ""}.`;
-        find(".speed").textContent = epoch
-          ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser${simd ? "" : ", without WebAssembly's SIMD"}.`
-          : "";
+        find(".speed").textContent = epoch ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser.` : "";
         drawCurves(find(".curves"), runs, "training loss");
         drawHeads(news.attention, imageOf(0));
         drawAlike(news.alike);

@@ -10,14 +10,13 @@ const photographs = new Map(); // name → what the model sees of it, Pixels
 const answers = {
   /**
    * A model: its class in Python, its config, how it wants to see images, and safetensors files in base64, of which each
-   * has some of its tensors. plain: without WebAssembly.
+   * has some of its tensors.
    */
-  load({ type, config, preprocessing, tensors, plain = false }) {
-    const space = new Workspace(plain ? null : fromBase64(KERNELS));
+  load({ type, config, preprocessing, tensors }) {
+    const space = new Workspace();
     const model = buildModel(space, config, allTensors(tensors));
     loaded = { space, model: Object.assign(model, { parts: partsOf(type, model) }), preprocessing };
     photographs.clear();
-    return { simd: space.simd };
   },
 
   /** A photograph, by the name that it is to have: pixels of a canvas. Returns what the model will see of it. */
