@@ -13,7 +13,7 @@ class Color(NamedTuple):
     texture: str = ""  # tells it apart without color: lines of one direction, dots, or "solid"
 
 
-COLORS = {
+PALETTE = {
     "query": Color("#c2460d", "#e0763a", "rising"),
     "key": Color("#2a6ce0", "#3892fa", "falling"),
     "value": Color("#10815e", "#a9f3b9", "level"),
@@ -28,7 +28,7 @@ COLORS = {
 
 def variables(theme: str) -> str:
     """CSS variables, `--vit-query` and so on; theme: "light" or "dark"."""
-    return "".join(f"--vit-{role}:{getattr(color, theme)};" for role, color in COLORS.items())
+    return "".join(f"--vit-{role}:{getattr(color, theme)};" for role, color in PALETTE.items())
 
 
 def style(scope: str) -> str:
@@ -45,7 +45,7 @@ def style(scope: str) -> str:
     )
     uses = (
         f'{scope} [{use}="{color.light}"]{{{use}:var(--vit-{role})}}'
-        for role, color in COLORS.items()
+        for role, color in PALETTE.items()
         for use in ("fill", "stroke")
     )
     return themes + "".join(uses)

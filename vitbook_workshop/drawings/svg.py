@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from html import escape
 
-from vitbook_workshop.drawings.palette import COLORS, style
+from vitbook_workshop.drawings.palette import PALETTE, style
 
 WIDTH = 360  # of every drawing: about a phone's column, so that _SIZE is as small as letters get
 _SIZE = 12.5  # of labels; a phone shows them at about 12 px
@@ -41,7 +41,7 @@ class Drawing:
             f"<title>{escape(self.title)}</title>\n<desc>{escape(self.alt)}</desc>\n"
             f"<style>{style('.vit-drawing')}.vit-drawing{{font-family:var(--pst-font-family-base,{_SANS})}}</style>\n"
         )
-        page = _element("rect", width=WIDTH, height=self.height, rx=8, fill=COLORS["paper"].light)
+        page = _element("rect", width=WIDTH, height=self.height, rx=8, fill=PALETTE["paper"].light)
         return "\n".join([head + page, *self.parts, "</svg>"])
 
     @contextmanager
@@ -55,7 +55,7 @@ class Drawing:
         self.parts.append(_element(tag, inside, **attributes))
 
     def color(self, role: str) -> str:
-        return COLORS[role if self.lit or role == "paper" else "muted"].light
+        return PALETTE[role if self.lit or role == "paper" else "muted"].light
 
     # Shapes
 
@@ -71,7 +71,7 @@ class Drawing:
         solid: bool = False,
     ) -> None:
         """A rectangle in a role's color and texture, with words in its middle."""
-        color, texture = self.color(role), "solid" if solid else COLORS[role].texture if self.lit else ""
+        color, texture = self.color(role), "solid" if solid else PALETTE[role].texture if self.lit else ""
         size = dict(x=x, y=y, width=w, height=h, rx=r)
         self.add("rect", **size, fill=self.color("paper"))
         opacity = 1 if texture == "solid" else TINTS.get(role, 0.14) if self.lit else 0
@@ -94,7 +94,7 @@ class Drawing:
         self.box(x, y, columns * cell, rows * cell, role, r=2)
         inner = [f"M{x + i * cell:g} {y:g}v{rows * cell:g}" for i in range(1, columns)]
         inner += [f"M{x:g} {y + i * cell:g}h{columns * cell:g}" for i in range(1, rows)]
-        line = self.color("paper" if COLORS[role].texture == "solid" else role)
+        line = self.color("paper" if PALETTE[role].texture == "solid" else role)
         self.add("path", d="".join(inner), stroke=line, stroke_width=1)
 
     def line(

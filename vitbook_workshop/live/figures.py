@@ -1,75 +1,37 @@
-"""The book's model in the reader's browser: scripts that compute what `vitbook` computes, without server or network.
-
-In the folder `scripts`, a figure has its own script, HTML and a thread that computes:
-
-ask      a model's answer, and interference with it      worker.js      the thread of `ask`
-train    a model that learns the digits                  learner.js     the thread of `train` and `shares`
-query    a query among four keys                         live.js        starts a figure when a reader wants it
-scale    the width, and the softmax                      shared.js      what all figures use
-patches  a photograph cut into patches                   pad.js         where a reader draws, in `ask` and `train`
-places   positions that resemble each other              learning.js    what `train` and `steps` share
-shares   a model that learns from some of the digits     camera.js      a camera, in `ask`
-steps    a recorded run of `train`, epoch by epoch
-
-forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
-modern.js     what came after, as modern.py has it       weights.js     safetensors → model
-gradient.js   Equations 1 to 4 backwards, and AdamW      thread.js      messages in, answers out
-matrix.js     matrices in one piece of memory
-kernels.ts    the products, for WebAssembly (kernels.wasm); kernels.js has them for browsers without its SIMD
-
-They are classic scripts, and what they need is in scripts too, as base64: a page in a folder may load nothing else.
-"""
+"""The book's live figures: each a still in a notebook, and a page or a part of the site in which it computes."""
 
 import base64
-import io
-import json
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from html import escape
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
-from safetensors.torch import load_file, save
-from torch import nn
 
 from vitbook._common.files import ASSETS, write_whole
 from vitbook._common.images import center_crop, decode_image
-from vitbook._common.names import listed
-from vitbook._common.outlines import shapes_alone
 from vitbook._common.site import chapters_address
-from vitbook.attention_maps import position_similarity, recorded_attention
-from vitbook.data import Split, album_credits, digits
-from vitbook.distillation import DistilledVisionTransformer
-from vitbook.finetuning import merged
-from vitbook.modern import ModernViT
-from vitbook.positions import sincos_positions, sincos_positions_2d
+from vitbook.attention_maps import recorded_attention
+from vitbook.data import digits
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.training import keeping_modes
-from vitbook.vit import CONFIGS, VisionTransformer, create_vit
-from vitbook_workshop.drawings.palette import COLORS, variables
+from vitbook.vit import create_vit
+from vitbook_workshop.drawings.palette import PALETTE, variables
+from vitbook_workshop.live.bundles import NEEDS, delivered, scripts_for, source
+from vitbook_workshop.live.packing import (
+    album,
+    data_address,
+    packed_digits,
+    packed_model,
+    packed_places,
+    packed_run,
+    packed_vectors,
+    recorded_run,
+    vectors,
+)
 
-COMPUTING = ("kernels.js", "matrix.js", "weights.js", "images.js", "forward.js")
-COMPILER = "assemblyscript@0.28.20"  # of npm: `asc kernels.ts -o kernels.wasm` with
-COMPILE = "--optimizeLevel 3 --noAssert --runtime stub --memoryBase 16 --importMemory --enable simd".split()
-FIRST = "bird_kingfisher"  # of the album
-THREADS = {"ask": ("modern.js", "worker.js"), "train": ("gradient.js", "learner.js")}
-THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
-SHARED = {"ask": ("pad.js", "camera.js"), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
-NEEDS = {  # data that a figure loads
-    "ask": ("model-{model}", "album"),
-    "train": ("digits",),
-    "query": (),
-    "scale": ("vectors",),
-    "patches": ("photograph",),
-    "places": ("positions",),
-    "shares": ("digits",),
-    "steps": ("run",),
-}
 CHAPTERS = {
     "ask": "13_attention_maps",
     "train": "10_training",
@@ -91,9 +53,6 @@ INVITATIONS = {
     "steps": "Go through the run",
 }
 SIDE = 240  # of the still, in pixels
-MODELS = (VisionTransformer, ModernViT, DistilledVisionTransformer)  # that forward.js and modern.js compute
-MOST_NUMBERS = 100_000_000  # of a model: in float32, 533 of the 536 million letters that Chromium takes in a script
-FILE_BYTES = 2**24  # of weights, in base64: browsers limit how long a text can be
 
 
 @dataclass(frozen=True)
@@ -136,7 +95,7 @@ def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict]
     name = model.removeprefix("vitbook:") if isinstance(model, str) else ""
     trained = load_pretrained(model) if isinstance(model, str) else model
     photographs = list(photographs) or album()
-    parts = _parts("ask", {"album": photographs, f"model-{name}": packed_model(trained)})
+    parts = scripts_for("ask", {"album": photographs, f"model-{name}": packed_model(trained)})
     config = trained.model.config
     about = f"Ask the model: {config.depth} blocks of {config.num_heads} heads"
     return LiveFigure(_ask_still(trained, name, photographs[0]), about, parts)
@@ -144,7 +103,7 @@ def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict]
 
 def train() -> LiveFigure:
     """A small Vision Transformer that learns the digits in the page, and reads one that the reader draws."""
-    return LiveFigure(_train_still(), "Train a Vision Transformer", _parts("train", {"digits": packed_digits()}))
+    return LiveFigure(_train_still(), "Train a Vision Transformer", scripts_for("train", {"digits": packed_digits()}))
 
 
 def shares() -> LiveFigure:
@@ -157,7 +116,7 @@ def shares() -> LiveFigure:
         f"<p>One of each digit. How many of {len(data.test)} others can a Vision Transformer read that learned from "
         "these ten, and how many after 70, 287 or 1,437?</p>"
     )
-    parts = _parts("shares", {"digits": packed_digits()})
+    parts = scripts_for("shares", {"digits": packed_digits()})
     return LiveFigure(host("shares", "", still), "A share of the digits", parts)
 
 
@@ -177,7 +136,7 @@ def _train_still() -> str:
 def query() -> LiveFigure:
     """A query to be dragged among four keys in the plane: scores, weights and the blended answer follow."""
     arrows = "".join(
-        f'<line x1="0" y1="0" x2="{x}" y2="{y}" stroke="var(--vit-{kind}, {COLORS[kind].light})" stroke-width="3"/>'
+        f'<line x1="0" y1="0" x2="{x}" y2="{y}" stroke="var(--vit-{kind}, {PALETTE[kind].light})" stroke-width="3"/>'
         for kind, x, y in [("key", 36, 0), ("key", 0, -36), ("key", -36, 0), ("key", 0, 36), ("query", 72, -36)]
     )
     still = (
@@ -186,16 +145,16 @@ def query() -> LiveFigure:
         "</p>\n<p>Four keys stand in the plane, with the values 0, 10, 20 and 30. A query among them gives each a "
         "weight, and the answer is the blend.</p>"
     )
-    return LiveFigure(host("query", "", still), "A query among four keys", _parts("query"))
+    return LiveFigure(host("query", "", still), "A query among four keys", scripts_for("query"))
 
 
 def scale() -> LiveFigure:
     """A query and eight keys whose width is chosen: their scores and weights, with and without √d."""
-    query, *keys = _vectors()[:, :64] / 32
+    query, *keys = vectors()[:, :64] / 32
     scores = torch.stack(keys) @ query
     bars = "".join(
         f'<rect x="{left}" y="{12 * i}" width="{120 * weight + 1:.1f}" height="9" '
-        f'fill="var(--vit-{kind}, {COLORS[kind].light})"/>'
+        f'fill="var(--vit-{kind}, {PALETTE[kind].light})"/>'
         for left, kind, weights in [(0, "muted", scores), (150, "key", scores / 8)]
         for i, weight in enumerate(weights.softmax(dim=0).tolist())
     )
@@ -205,7 +164,7 @@ def scale() -> LiveFigure:
         "<p>The weights of eight keys for one query, at a width of 64: softmax(q·k) on the left, softmax(q·k/√d) on "
         "the right. What do other widths do to both?</p>"
     )
-    parts = _parts("scale", {"vectors": packed_vectors()})
+    parts = scripts_for("scale", {"vectors": packed_vectors()})
     return LiveFigure(host("scale", "", still), "The width, and the softmax", parts)
 
 
@@ -217,7 +176,8 @@ def patches() -> LiveFigure:
         f"<p>{shown}</p>"
         f"\n<p>128×128 pixels can be cut into 1,024 patches of 4×4, or into 4 of 64×64. {photograph['credit']}</p>"
     )
-    return LiveFigure(host("patches", "", still), "The size of a patch", _parts("patches", {"photograph": photograph}))
+    parts = scripts_for("patches", {"photograph": photograph})
+    return LiveFigure(host("patches", "", still), "The size of a patch", parts)
 
 
 def places() -> LiveFigure:
@@ -227,7 +187,7 @@ def places() -> LiveFigure:
     chosen = learned[(3 * grid + 2) * grid**2 :][: grid**2]
     cells = "".join(
         f'<rect x="{10 * (n % grid)}" y="{10 * (n // grid)}" width="9.5" height="9.5" '
-        f'fill="var(--vit-position, {COLORS["position"].light})" fill-opacity="{level / 100 * (level < 128):.2f}"/>'
+        f'fill="var(--vit-position, {PALETTE["position"].light})" fill-opacity="{level / 100 * (level < 128):.2f}"/>'
         for n, level in enumerate(chosen)
     )
     alt = "A grid of places; the third place of the fourth row and its mirror image are the fullest."
@@ -236,14 +196,13 @@ def places() -> LiveFigure:
         "</svg></p>\n<p>The fuller a place, the more similar its learned position is to that of the third place in the "
         "fourth row.</p>"
     )
-    return LiveFigure(
-        host("places", "", still), "Which positions are similar?", _parts("places", {"positions": packed})
-    )
+    parts = scripts_for("places", {"positions": packed})
+    return LiveFigure(host("places", "", still), "Which positions are similar?", parts)
 
 
 def steps() -> LiveFigure:
     """A recorded training run of the digits' Vision Transformer: its curves, and the model after some epochs."""
-    run, image, shown = _recorded_run(), digits().test.images[0, 0], (0, 4, 10, 60)
+    run, image, shown = recorded_run(), digits().test.images[0, 0], (0, 4, 10, 60)
     attention = run["attention"][[run["epochs"].tolist().index(epoch) for epoch in shown]].float()
     clear = (attention / attention.amax(dim=-1, keepdim=True)).unflatten(-1, (4, 4))
     tiles = image * clear.repeat_interleave(2, dim=-2).repeat_interleave(2, dim=-1)  # (epochs, L, h, 8, 8)
@@ -257,20 +216,13 @@ def steps() -> LiveFigure:
         f"60 epochs of training. The model reads {', '.join(right[:3])} and {right[3]} % of the test digits."
     )
     still = host("steps", "", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
-    return LiveFigure(still, "A training run, epoch by epoch", _parts("steps", {"run": packed_run()}))
+    return LiveFigure(still, "A training run, epoch by epoch", scripts_for("steps", {"run": packed_run()}))
 
 
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
     size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
-    return f'<img src="{_address(picture, kind)}" alt="{escape(alt)}" {size}>'
-
-
-def _address(picture: Image.Image, kind: str) -> str:
-    """An image as a data: address."""
-    file = io.BytesIO()
-    picture.save(file, kind, quality=80)
-    return f"data:image/{kind.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+    return f'<img src="{data_address(picture, kind)}" alt="{escape(alt)}" {size}>'
 
 
 def _ask_still(trained: Pretrained, name: str, entry: dict) -> str:
@@ -324,154 +276,6 @@ def host(figure: str, model: str, still: str) -> str:
     )
 
 
-def _parts(figure: str, data: dict[str, object] | None = None) -> dict[str, str]:
-    """All that live.js needs for a figure, by name: its script, the style, the source of its thread, and data."""
-    parts = {"style": source("live.css"), **_threads(figure), **(data or {})}
-    return {figure: bundle(figure)} | {name: delivered(name, part) for name, part in parts.items()}
-
-
-def bundle(figure: str) -> str:
-    """A figure as a script that hands it over: its own code, its HTML, and the names of what else it needs."""
-    scripts = source(*scripts_of(figure))
-    given = dict(html=source(f"{figure}.html"), thread=list(_threads(figure)), needs=NEEDS[figure])
-    handed = f"vitbookLive.deliver('{figure}', {{ start: {figure}, ...{_json(given)} }});"
-    return f"(() => {{\n{scripts}\n{handed}\n}})();"
-
-
-def scripts_of(figure: str) -> tuple[str, ...]:
-    """The files of a figure's own script, in their order."""
-    return "shared.js", *SHARED.get(figure, ()), f"{figure}.js"
-
-
-def worker_source(figure: str) -> str:
-    """The whole script of a figure's thread."""
-    return "\n".join(_threads(figure).values())
-
-
-def _threads(figure: str) -> dict[str, str]:
-    """The parts of a figure's thread by name, in their order: what all threads share, and its own."""
-    if figure not in THREAD_OF:
-        return {}
-    module = base64.b64encode(_scripts().joinpath("kernels.wasm").read_bytes()).decode()
-    shared, own = f'const KERNELS = "{module}";\n{source(*COMPUTING)}', THREADS[THREAD_OF[figure]]
-    return {"computing": shared, f"thread-{THREAD_OF[figure]}": source(*own, "thread.js")}
-
-
-def _scripts() -> Traversable:
-    """The folder of the scripts."""
-    return resources.files("vitbook_workshop.live").joinpath("scripts")
-
-
-def source(*names: str) -> str:
-    """Some of the scripts, one after the other."""
-    return "\n".join(_scripts().joinpath(name).read_text(encoding="utf-8") for name in names)
-
-
-def album() -> list[dict]:
-    """The album's photographs as they are in the package, the landing page's first."""
-    photographs = []
-    for credit in sorted(album_credits(), key=lambda credit: not credit["file"].startswith(FIRST)):
-        name, content = Path(credit["file"]).stem, (ASSETS / "album" / credit["file"]).read_bytes()
-        photographs.append(
-            dict(
-                name=name,
-                title=name.replace("_", ": "),
-                credit=f"Photograph: {credit['author']}, {credit['licence']}.",
-                src=f"data:image/jpeg;base64,{base64.b64encode(content).decode()}",
-            )
-        )
-    return photographs
-
-
-def photograph(name: str, title: str, credit: str, image: Image.Image) -> dict:
-    """An image for `ask`, kept to the bit. name: in the page's address; credit: a sentence that stands below."""
-    return dict(name=name, title=title, credit=credit, src=_address(image, "PNG"))
-
-
-def packed_digits() -> dict:
-    """The digits that a reader's browser learns from, and the model that learns them, for learner.js."""
-    data = digits()
-
-    def packed(split: Split) -> dict:
-        parts = dict(images=split.images.flatten(1), labels=split.labels.byte())
-        return {name: base64.b64encode(part.numpy().tobytes()).decode() for name, part in parts.items()}
-
-    return dict(
-        config=asdict(CONFIGS["vit_digits"]),
-        train=packed(data.train),
-        test=packed(data.test),
-        mean=data.mean.tolist(),
-        std=data.std.tolist(),
-    )
-
-
-def packed_vectors() -> dict:
-    """A query and eight keys (512,), normally distributed, for scale.js: whole numbers of 32nds, one byte each."""
-    query, *keys = (_bytes(vector) for vector in _vectors())
-    return dict(unit=1 / 32, query=query, keys=keys)
-
-
-def _vectors() -> torch.Tensor:
-    """Normally distributed numbers (9, 512), in whole 32nds."""
-    return (torch.randn(9, 512, generator=torch.Generator().manual_seed(0)) * 32).round().clamp(-128, 127)
-
-
-def packed_places() -> dict:
-    """Cosine similarities of positions, learned and from sines, for places.js: whole hundredths, one byte each."""
-    model = load_pretrained("vitbook:cifar10_plain").model
-    rows, columns = model.embedding.grid
-    dim = model.config.dim
-    tables = dict(
-        learned=model.embedding.positions().detach()[:, -rows * columns :],
-        sines_2d=sincos_positions_2d((rows, columns), dim)[None],
-        sines=sincos_positions(rows * columns, dim)[None],
-    )
-    similar = {name: position_similarity(table, (rows, columns), 0) for name, table in tables.items()}
-    return dict(grid=rows, tables={name: _bytes(100 * maps) for name, maps in similar.items()})
-
-
-def packed_run() -> dict:
-    """The recorded run for steps.js: maps in whole 31sts, one letter each."""
-    run, data = _recorded_run(), digits()
-    places = torch.cartesian_prod(torch.arange(4.0), torch.arange(4.0))
-    apart = torch.cdist(places, places, p=1)  # steps across and down
-    similarity, attention, head = (run[name].float() for name in ("similarity", "attention", "head"))
-    facts = [run["probability"], attention.amax(dim=(1, 2, 3)), similarity[:, apart == 1].mean(dim=1)]
-    facts += [similarity[:, apart > 1].mean(dim=1), head.std(dim=(1, 2))]
-    return dict(
-        epochs=run["epochs"].tolist(),
-        steps=math.ceil(len(data.train) / 64),
-        losses=_rounded(run["loss"]),
-        accuracies=_rounded(run["accuracy"]),
-        facts=_rounded(torch.stack(facts, dim=1)),
-        image=data.test.images[0].flatten().tolist(),
-        label=data.test.labels[0].item(),
-        heads=attention.shape[2],
-        attention=_letters(attention / attention.amax(dim=-1, keepdim=True)),
-        alike=_letters(similarity),
-        head=_letters(head / head.abs().max()),
-    )
-
-
-def _recorded_run() -> dict[str, torch.Tensor]:
-    """What records/record_steps.py wrote."""
-    return load_file(ASSETS / "runs" / "steps.safetensors")
-
-
-def _rounded(numbers: torch.Tensor) -> list:
-    return (numbers.double() * 10_000).round().div(10_000).tolist()
-
-
-def _letters(numbers: torch.Tensor) -> str:
-    """Numbers from −1 to 1 in whole 31sts, a letter each, from ">" to "|": gzip shortens them as it cannot base64."""
-    return (93 + 31 * numbers).round().clamp(62, 124).to(torch.uint8).numpy().tobytes().decode()
-
-
-def _bytes(numbers: torch.Tensor) -> str:
-    """Whole numbers, −128 to 127, in base64."""
-    return base64.b64encode(numbers.round().clamp(-128, 127).to(torch.int8).numpy().tobytes()).decode()
-
-
 def site_files() -> dict[str, str]:
     """Every script of the figures by its file's name, as the site serves them."""
     names = sorted(file.stem for file in (ASSETS / "weights").glob("*.json"))
@@ -481,77 +285,5 @@ def site_files() -> dict[str, str]:
     parts |= {"vectors": packed_vectors(), "positions": packed_places(), "run": packed_run()}
     scripts = {"live": source("live.js")} | {name: delivered(name, part) for name, part in parts.items()}
     for figure in NEEDS:
-        scripts |= _parts(figure)
+        scripts |= scripts_for(figure)
     return {f"{name}.js": script for name, script in scripts.items()}
-
-
-def check_model(model: nn.Module) -> None:
-    """Raise ValueError for a model that the scripts do not compute, or that no page could hold."""
-    if type(model) not in MODELS:
-        names = ", ".join(kind.__name__ for kind in MODELS)
-        raise ValueError(f"model must be one of {names}, which the page computes, got {type(model).__name__}")
-    if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
-        limit = f"at most {MOST_NUMBERS:,} parameters, as a page's script can hold no more"
-        raise ValueError(f"model must have {limit}, got {count:,}")
-    with shapes_alone():
-        expected = type(model)(model.config).state_dict().items()
-    got = {name: tensor.shape for name, tensor in merged(model.state_dict()).items()}
-    if differing := sorted(name for name, _ in {(name, part.shape) for name, part in expected} ^ set(got.items())):
-        raise ValueError(f"model must have the parts that its config says, which {listed(differing)} are not")
-
-
-def packed_model(trained: Pretrained) -> dict:
-    """A model and how it wants to see images, for worker.js.
-
-    A tensor is float16 where that loses nothing, else float32; LoRA is merged. Without classes the names of these are
-    an empty list. prefix: names of the tokens before the patches.
-
-    Raises ValueError as `check_model`, and where the preprocessing has other channels than the model.
-    """
-    model, preprocessing = trained.model, asdict(trained.preprocessing)
-    check_model(model)
-    if len(preprocessing["mean"]) != model.config.channels:
-        has = f"{len(preprocessing['mean'])} channels"
-        raise ValueError(f"the model's {model.config.channels} channels must be those of the preprocessing, got {has}")
-    tensors = {name: _small(x) for name, x in merged(model.state_dict()).items() if x.is_floating_point()}
-    embedding, angles = model.embedding, getattr(model.encoder.blocks[0].attn, "angles", None)
-    prefix = len(embedding.prefix_tokens)
-    tensors["embedding.positions.pos_embed"] = _small(embedding.positions().expand(-1, -1, model.config.dim))
-    if angles is not None:
-        tensors["angles"] = _small(angles)
-    firsts = ["the class token"] * model.config.class_token + ["the distillation token"] * hasattr(model, "head_dist")
-    preprocessing.pop("image_size")  # the config has it
-    return dict(
-        type=type(model).__name__,
-        config=asdict(model.config),
-        preprocessing=preprocessing,
-        classes=list(trained.class_names or [f"class {k}" for k in range(model.config.num_classes)]),
-        prefix=firsts + [f"register {i}" for i in range(prefix - len(firsts))],
-        tensors=[base64.b64encode(save(some)).decode() for some in _files(tensors)],
-    )
-
-
-def _files(tensors: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
-    """Tensors in as many files as they need, each of FILE_BYTES or of one tensor."""
-    files: list[dict[str, torch.Tensor]] = [{}]
-    for name, tensor in tensors.items():
-        if files[-1] and sum(other.nbytes for other in files[-1].values()) + tensor.nbytes > FILE_BYTES:
-            files.append({})
-        files[-1][name] = tensor
-    return files
-
-
-def _small(tensor: torch.Tensor) -> torch.Tensor:
-    """In float16 where that loses nothing, else in float32."""
-    tensor = tensor.detach().float().cpu().contiguous()
-    half = tensor.half()
-    return half if torch.equal(half.float(), tensor) else tensor
-
-
-def delivered(name: str, content: object) -> str:
-    """A script that hands a part over to live.js."""
-    return f"vitbookLive.deliver({json.dumps(name)},{_json(content)});"
-
-
-def _json(content: object) -> str:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", r"\u003c")

@@ -11,7 +11,7 @@ from torch import Tensor
 from vitbook._common.validation import check_kind
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.live import figures
+from vitbook_workshop.live import figures, packing
 
 
 def explore(
@@ -31,19 +31,19 @@ def explore(
         in a copy of the model, and the figure says so.
     titles: of the images; class_names: of the model's classes.
 
-    Raises ValueError for images, titles and names that do not fit, and for a model as `figures.packed_model`;
+    Raises ValueError for images, titles and names that do not fit, and for a model as `packed_model`;
     TypeError where `prepare` is anything else, such as a function, which no page could run.
     """
     check_kind(Preprocessing, prepare=prepare)
     if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8 or not len(images):
         got = f"{images.dtype} {tuple(images.shape)}"
         raise ValueError(f"images must be uint8 (B, 1, H, W) or (B, 3, H, W), got {got}")
-    figures.check_model(model)
+    packing.check_model(model)
     model, note = resized_model(model, prepare.image_size)
     titles = _named("titles", titles, len(images), "image")
     class_names = _named("class_names", class_names, model.config.num_classes, "class")
     photographs = [
-        figures.photograph(f"image-{i}", title, note, Image.fromarray(image.cpu().permute(1, 2, 0).squeeze(-1).numpy()))
+        packing.photograph(f"image-{i}", title, note, Image.fromarray(image.cpu().permute(1, 2, 0).squeeze(-1).numpy()))
         for i, (image, title) in enumerate(zip(images, titles, strict=True))
     ]
     return figures.ask(Pretrained(model, prepare, tuple(class_names), "vitbook", ()), photographs)

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from vitbook_workshop.drawings.palette import COLORS, style
+from vitbook_workshop.drawings.palette import PALETTE, style
 
 ROLES = ("query", "key", "value", "token", "class", "position")  # of vectors
 
@@ -45,26 +45,26 @@ def difference(a: str, b: str, sight: str) -> float:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("role", [role for role in COLORS if role != "paper"])
+@pytest.mark.parametrize("role", [role for role in PALETTE if role != "paper"])
 def test_words_in_each_color_can_be_read(role: str, theme: str) -> None:
-    assert contrast(getattr(COLORS[role], theme), getattr(COLORS["paper"], theme)) >= 4.5
+    assert contrast(getattr(PALETTE[role], theme), getattr(PALETTE["paper"], theme)) >= 4.5
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
 @pytest.mark.parametrize("pair", list(combinations(ROLES, 2)), ids="-".join)
 def test_two_roles_are_told_apart_by_color(pair: tuple[str, str], sight: str, theme: str) -> None:
-    a, b = (getattr(COLORS[role], theme) for role in pair)
+    a, b = (getattr(PALETTE[role], theme) for role in pair)
     assert difference(a, b, sight) >= 0.09
 
 
 def test_two_roles_are_told_apart_without_color() -> None:
-    assert len({COLORS[role].texture for role in ROLES}) == len(ROLES)
+    assert len({PALETTE[role].texture for role in ROLES}) == len(ROLES)
 
 
 def test_the_style_gives_each_light_color_its_variable() -> None:
     css = style(".x")
-    for role, color in COLORS.items():
+    for role, color in PALETTE.items():
         assert f'.x [fill="{color.light}"]{{fill:var(--vit-{role})}}' in css
         assert css.count(f"--vit-{role}:{color.light};") == css.count(f"--vit-{role}:{color.dark};") == 2
-    assert len({color.light for color in COLORS.values()}) == len(COLORS)
+    assert len({color.light for color in PALETTE.values()}) == len(PALETTE)
