@@ -1,12 +1,9 @@
-"""Every test of this folder reads a built site, and those with a `name` read each of its pages."""
+"""One browser for all tests of this folder. Those with `built_page` or `site` need a built site besides."""
 
-import os
 from pathlib import Path
 
-import npm
 import pytest
-import requests
-from browser import find_chromium
+from browser import Browser, find_chromium, missing
 from playwright.sync_api import sync_playwright
 from visits import Site, pages
 
@@ -19,32 +16,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "name" in metafunc.fixturenames:
-        metafunc.parametrize("name", pages(metafunc.config.getoption("--site")))
+    if "built_page" in metafunc.fixturenames:
+        metafunc.parametrize("built_page", pages(metafunc.config.getoption("--site")) or ["no page"])
 
 
 @pytest.fixture(scope="session")
 def folder(pytestconfig: pytest.Config) -> Path:
-    return pytestconfig.getoption("--site")
+    """The built site."""
+    folder = pytestconfig.getoption("--site")
+    if not pages(folder):
+        missing(f"a built site in {folder}: make book")
+    return folder
 
 
 @pytest.fixture(scope="session")
 def chromium():
-    """One browser for all tests. Without one, or without npm's packages, they are skipped, or fail where
-    CI_BROWSER=required says that a browser belongs to this machine."""
-    missing = pytest.fail if os.environ.get("CI_BROWSER") == "required" else pytest.skip
     with sync_playwright() as playwright:
         own = Path(playwright.chromium.executable_path)
         program = find_chromium() or (own if own.exists() else None)
         if program is None:
-            missing(f"the pages were not opened, for want of a Chromium: {INSTALL}")
-        try:
-            npm.unpacked(npm.AXE)
-        except requests.RequestException as error:
-            missing(f"the pages were not opened, for want of {npm.AXE.name} from registry.npmjs.org: {error}")
-        browser = playwright.chromium.launch(executable_path=program)
-        yield browser
-        browser.close()
+            missing(f"a Chromium: {INSTALL}")
+        camera = "--use-fake-device-for-media-stream"  # a moving pattern
+        running = playwright.chromium.launch(executable_path=program, args=[camera])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def browser(chromium):
+    browser = Browser(chromium)
+    yield browser
+    browser.context.close()
+
+
+@pytest.fixture(scope="module")
+def shared_browser(chromium):
+    """One for all tests of a module: to open another takes a second."""
+    browser = Browser(chromium)
+    yield browser
+    browser.context.close()
 
 
 @pytest.fixture(scope="session")

@@ -46,8 +46,8 @@ def broken(path: Path, root: Path) -> list[str]:
     return found
 
 
-def test_every_link_leads_somewhere_and_every_id_is_given_once(folder: Path, name: str) -> None:
-    path = (folder / name).resolve()
+def test_every_link_leads_somewhere_and_every_id_is_given_once(folder: Path, built_page: str) -> None:
+    path = (folder / built_page).resolve()
     assert broken(path, folder.resolve()) == []
     assert len(set(ids(path))) == len(ids(path))
 

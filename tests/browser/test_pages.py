@@ -1,6 +1,9 @@
 """Every page as a reader's browser shows it, in light, in dark and on a phone."""
 
+import npm
 import pytest
+import requests
+from browser import missing
 from visits import MODES, Site, Visit
 
 # WCAG 2.2 AA, and what axe-core's authors advise beyond it
@@ -39,20 +42,29 @@ WIDE = """
 """
 
 
-def barriers(visit: Visit) -> list[str]:
+def barriers(visit: Visit, axe: str) -> list[str]:
     """What axe-core finds, one line each."""
     return [
         f"{rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary']}"
-        for rule in visit.run_axe({"runOnly": TAGS, "resultTypes": ["violations"]})
+        for rule in visit.run_axe(axe, {"runOnly": TAGS, "resultTypes": ["violations"]})
         for node in rule["nodes"]
     ]
 
 
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """axe-core's script."""
+    try:
+        return (npm.unpacked(npm.AXE) / "axe.min.js").read_text(encoding="utf-8")
+    except requests.RequestException as error:
+        missing(f"{npm.AXE.name} from registry.npmjs.org: {error}")
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_a_page_is_whole(site: Site, name: str, mode: str) -> None:
-    with site.visit(name, mode) as visit:
+def test_a_page_is_whole(site: Site, axe: str, built_page: str, mode: str) -> None:
+    with site.visit(built_page, mode) as visit:
         problems = visit.complaints + visit.page.evaluate(FORMULAS) + visit.page.evaluate(WIDE)
         if mode != "phone":
             assert visit.page.evaluate("document.documentElement.dataset.theme") == mode
-            problems += barriers(visit)
+            problems += barriers(visit, axe)
     assert not problems, "\n".join(problems)

@@ -8,20 +8,17 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import npm
+from browser import PATIENCE
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
 
 PHONE = dict(viewport=dict(width=360, height=740), has_touch=True, is_mobile=True)
 MODES = {"light": dict(color_scheme="light"), "dark": dict(color_scheme="dark"), "phone": PHONE}
-PATIENCE = 60_000  # milliseconds: a busy machine is not a broken page
 REDIRECT = re.compile(r"""<meta[^>]+http-equiv=["']?refresh""", re.I)
 
 
 def pages(folder: Path) -> list[str]:
-    """Every page of a built site, by its path, without those that only send the reader on."""
+    """Every page of a built site, by its path, without those that only send the reader on; none of one not built."""
     found = sorted(path for path in folder.rglob("*.html") if "_static" not in path.relative_to(folder).parts)
-    if not found:
-        raise FileNotFoundError(f"{folder} holds no pages; make book builds them")
     return [
         path.relative_to(folder).as_posix() for path in found if not REDIRECT.search(path.read_text(encoding="utf-8"))
     ]
@@ -86,7 +83,7 @@ class Visit:
     def go(self, address: str) -> None:
         self.page.goto(address)
 
-    def run_axe(self, options: dict) -> list[dict]:
+    def run_axe(self, axe: str, options: dict) -> list[dict]:
         """What axe-core finds wrong."""
-        self.page.evaluate((npm.unpacked(npm.AXE) / "axe.min.js").read_text(encoding="utf-8"))
+        self.page.evaluate(axe)
         return self.page.evaluate("(options) => axe.run(document, options)", options)["violations"]

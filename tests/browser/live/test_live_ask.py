@@ -1,25 +1,22 @@
 """The figure "Ask it" in a browser, from a file: what it says is what the model says, by mouse, touch and keyboard."""
 
 import base64
-import gzip
 import io
 import re
-from copy import deepcopy
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from asking import CELLS, Figure, asked, close, logits, photograph, place, without_heads
 from PIL import Image
 
 from vitbook._common.images import decode_image
-from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
+from vitbook.attention_maps import logit_lens, residual_stream
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import create_vit
-from vitbook_workshop.live import figures
+from vitbook_workshop.live import bundles, figures, packing
 
-pytest_plugins = ["browser"]
 FIGURE = ".vitbook-live"
 
 
@@ -35,84 +32,12 @@ def trained() -> Pretrained:
     return load_pretrained("vitbook:cifar10")
 
 
-class Figure:
-    """The started figure, and what torch says in its place."""
-
-    def __init__(self, browser, page, address=""):
-        self.browser, self.page = browser, browser.page
-        browser.errors.clear()
-        self.page.goto(page.as_uri() + address)
-        if not address:
-            self.page.locator(".live-start").click()
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait until the model has answered."""
-        self.page.locator(".figure[aria-busy=false]").wait_for()
-
-    def says(self) -> str:
-        self.settle()
-        return self.page.locator(".sentence").inner_text().replace("\u00a0", " ")
-
-    def shares(self, column: str) -> torch.Tensor:
-        """The probabilities that a column shows, as shares."""
-        self.settle()
-        texts = self.page.locator(f"[data-column={column}] .bars b").all_inner_texts()
-        return torch.tensor([float(text.partition("\u00a0")[0]) / 100 for text in texts])
-
-    def heads(self, column: str) -> list[str]:
-        self.settle()
-        return self.page.evaluate(
-            """(column) => [...document.querySelector(".vitbook-live").shadowRoot.firstElementChild.shadowRoot
-                .querySelectorAll(`[data-column=${column}] .heads button`)].map((button) => button.ariaLabel)""",
-            column,
-        )
-
-    def switch(self, name: str, **option) -> None:
-        """Change something, and let the figure show at once what it does."""
-        control = self.page.locator(f"[name={name}]")
-        control.select_option(**option) if option else control.click()
-        self.page.locator("[name=show]").click()
-
-
-def photograph(name: str = "bird_kingfisher"):
-    src = next(one["src"] for one in figures.album() if one["name"] == name)
-    return decode_image(base64.b64decode(src.partition(",")[2]), name)
-
-
-@torch.no_grad()
-def asked(trained: Pretrained, image=None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probabilities (K,) and attention weights (L, h, T, T)."""
-    with recorded_attention(trained.model) as weights:
-        shares = trained.model(trained.preprocessing(image or photograph()))[0].softmax(dim=-1)
-    return shares, torch.stack(weights)[:, 0]
-
-
 @pytest.fixture
 def figure(browser, page):
     browser.screen()
     figure = Figure(browser, page)
     yield figure
     assert browser.errors == []
-
-
-def close(got: torch.Tensor, expected: torch.Tensor) -> None:
-    torch.testing.assert_close(got, expected, atol=6e-4, rtol=0)  # shown in tenths of a per cent
-
-
-def place(trained: Pretrained, token: int) -> str:
-    """A token as the figure names it."""
-    columns = trained.model.embedding.grid[1]
-    return f"row {(token - 1) // columns}, column {(token - 1) % columns}" if token else "the class token"
-
-
-def without_heads(trained: Pretrained, *heads: tuple[int, int]) -> Pretrained:
-    """The model without some heads, each (block, head): their columns of W_O are zero."""
-    model = deepcopy(trained.model)
-    width = model.config.dim // model.config.num_heads
-    for block, head in heads:
-        model.encoder.blocks[block].attn.proj.weight.data[:, head * width : (head + 1) * width] = 0
-    return replace(trained, model=model)
 
 
 def test_untouched_it_says_what_torch_says_for_every_class_and_head(figure, trained):
@@ -247,10 +172,6 @@ def test_the_blocks_are_gone_through_with_the_answer_so_far_and_the_tokens_that_
     assert "query=20&view=alike" in page.evaluate("location.hash")
 
 
-CELLS = """() => [...document.querySelector(".vitbook-live").shadowRoot.firstElementChild.shadowRoot
-    .querySelectorAll("[role=gridcell]")].map((cell) => cell.ariaLabel)"""
-
-
 # What the page gives the model, and what the model says
 LISTEN = """
 const post = Worker.prototype.postMessage;
@@ -287,11 +208,6 @@ def listened(browser, page):
     assert browser.errors == []
 
 
-def logits(trained: Pretrained, image) -> torch.Tensor:
-    with torch.no_grad():
-        return trained.model(trained.preprocessing(image))[0]
-
-
 def encoded(image, kind: str, **options) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, **options)
@@ -316,7 +232,7 @@ def notice(figure: Figure, name: str, content: bytes) -> str:
 
 def test_a_drawing_is_answered_as_torch_answers_it(listened, browser, trained):
     page, at = listened.page, listened.page.locator
-    at("[name=draw]").tap()
+    browser.tap(at("[name=draw]"))
     at("[name=paper]").fill("#99ccff")
     page.wait_for_function("() => location.hash.includes('photo=drawing')")
     listened.settle()
@@ -337,7 +253,7 @@ def test_a_drawing_is_answered_as_torch_answers_it(listened, browser, trained):
     share, k = expected.softmax(dim=0).max(dim=0)
     assert at(".said").inner_text() == f"The model says {trained.class_names[k]}, {100 * share:.1f}\u00a0%."
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    at("[name=clear]").tap()
+    browser.tap(at("[name=clear]"))
     listened.settle()
     blank = logits(trained, Image.new("RGB", (256, 256), paper))
     torch.testing.assert_close(torch.tensor(page.evaluate("logits")), blank, atol=1e-5, rtol=0)
@@ -370,7 +286,7 @@ def test_a_model_of_86_million_parameters_in_float32_answers(browser, tmp_path):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     large = Pretrained(model, Preprocessing((0.5,) * 3, (0.5,) * 3, (224, 224)), None, "vitbook", ())
-    figures.ask(large, figures.album()[:1]).save(tmp_path / "large.html")
+    figures.ask(large, packing.album()[:1]).save(tmp_path / "large.html")
     figure = Figure(browser, tmp_path / "large.html")
     expected = logits(large, photograph())
     torch.testing.assert_close(torch.tensor(figure.page.evaluate("logits")), expected, atol=1e-5, rtol=0)
@@ -542,7 +458,7 @@ def test_a_phone_shows_all_of_it_and_answers_a_finger(browser, page, trained, wi
     assert figure.page.evaluate("document.documentElement.scrollWidth") <= width
     box = figure.page.locator("[data-column=untouched] .heads button").first.bounding_box()
     assert min(box["width"], box["height"]) >= 24
-    figure.page.locator("[data-patch='17']").tap()
+    browser.tap(figure.page.locator("[data-patch='17']"))
     assert f"what {place(trained, 18)} attends to" in figure.page.locator(".caption").inner_text()
     browser.screen()
 
@@ -555,16 +471,23 @@ def test_without_scripts_there_is_a_still_with_words(browser, page):
     browser.scripts(run=True)
 
 
-@pytest.mark.parametrize("missing", ["WebAssembly.validate = () => false", "delete self.WebAssembly"])
-def test_a_browser_without_webassembly_or_its_simd_answers_too(browser, page, trained, missing):
-    browser.screen()
-    browser.before_each_page(
-        "const make = Blob; Blob = function (parts, options) { return new make("
-        f" options?.type === 'text/javascript' ? ['{missing};', ...parts] : parts, options); }};"
-    )
-    figure = Figure(browser, page)
-    assert "without WebAssembly" in figure.page.locator(".speed").inner_text()
-    close(figure.shares("untouched"), asked(trained)[0])
+@pytest.mark.parametrize("lack", ["WebAssembly.validate = () => false", "delete window.WebAssembly"])
+@pytest.mark.parametrize("name", ["ask", "train", "query"])
+def test_a_browser_without_webassembly_or_its_simd_keeps_the_still_and_says_so(browser, tmp_path, name, lack):
+    """Except of a figure that computes without it."""
+    getattr(figures, name)().save(tmp_path / "page.html")
+    browser.before_each_page(lack)
+    browser.open(tmp_path / "page.html")
+    if name == "query":
+        browser.page.locator(".live-start").click()
+        browser.page.locator(".sentence:not(:empty)").wait_for()
+    else:
+        said = browser.page.locator(".invitation", has_text="This browser lacks what the figure computes with")
+        said.wait_for()
+        assert said.inner_text() == "This browser lacks what the figure computes with: WebAssembly and its SIMD."
+        assert browser.page.locator(f"{FIGURE} img").is_visible()
+    assert browser.page.locator("button:visible").count() == 0 or name == "query"
+    assert browser.errors == []
 
 
 def test_a_browser_without_bitmaps_and_canvases_off_the_screen_answers_too(browser, page, trained):
@@ -596,7 +519,7 @@ def test_a_browser_that_is_too_old_for_the_scripts_keeps_the_still(browser, page
     assert browser.page.locator(".live-start").is_hidden()
     for name, script in figures.ask().parts.items():
         (tmp_path / f"{name}.js").write_text("@" if name == "ask" else script)
-    (tmp_path / "live.js").write_text(figures.source("live.js"))
+    (tmp_path / "live.js").write_text(bundles.source("live.js"))
     (tmp_path / "site.html").write_text(f'<!DOCTYPE html>{figures.ask().still}<script src="live.js"></script>')
     browser.open(tmp_path / "site.html")
     browser.page.locator(".live-start").click()
@@ -611,21 +534,3 @@ def test_bars_grow_only_where_motion_is_welcome(browser, page):
     for motion, expected in {"no-preference": "0.2s", "reduce": "0s"}.items():
         browser.page.emulate_media(reduced_motion=motion)
         assert figure.page.locator(".bars i").first.evaluate(f"(bar) => {duration}") == expected
-
-
-def test_the_still_is_small_and_asks_for_nothing_from_elsewhere():
-    figure = figures.ask()
-    assert len(figure._repr_html_()) < 40_000
-    scripts = figures.site_files()
-    data = {name.partition("{")[0] for needs in figures.NEEDS.values() for name in needs}
-    code = "".join(script for name, script in scripts.items() if not name.startswith(tuple(data)))
-    assert len(gzip.compress(code.encode())) < 70_000
-    for small in ("query", "scale", "patches", "places", "shares", "steps"):
-        parts = getattr(figures, small)().parts
-        own = "".join(script for name, script in parts.items() if name not in ("digits", "computing", "thread-train"))
-        assert len(gzip.compress(own.encode())) < 20_000
-    scripts = {name: script for name, script in scripts.items() if not name.startswith("model-")}
-    still = re.sub(r'<span class="elsewhere">.*?</span>', "", figure.still)
-    for script in [still, *scripts.values()]:
-        script = script.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
-        assert not re.search(r"https?:|//\w+\.\w|@import|<link|\bfetch\(|\bimport\(|Math\.random|Date", script)

@@ -14,19 +14,16 @@ from PIL import Image
 
 from vitbook._common.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
-from vitbook.cnn import SmallCNN
 from vitbook.data import album, album_credits, photograph
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import add_lora
 from vitbook.modern import ACTIVATIONS, ModernConfig, ModernViT
 from vitbook.patches import patchify, unpatchify
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
-from vitbook.task_heads import HiddenLayerHead
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.live import figures
-from vitbook_workshop.live.figures import packed_model, worker_source
+from vitbook_workshop.live.bundles import worker_source
+from vitbook_workshop.live.packing import packed_model
 
-pytest_plugins = ["browser"]
 TOLERANCE = dict(atol=1e-5, rtol=0)
 
 
@@ -60,9 +57,8 @@ class Scripts:
         assert got.get("error") is None, got["error"]
         return got["result"]
 
-    def load(self, trained: Pretrained, simd: bool = True) -> None:
-        loaded = self.call("load", plain=not simd, **packed_model(trained))
-        assert loaded["simd"] == simd
+    def load(self, trained: Pretrained) -> None:
+        self.call("load", **packed_model(trained))
 
     def see(self, image: np.ndarray) -> np.ndarray:
         """What the model sees of an RGB image, uint8 (H, W, 3)."""
@@ -145,9 +141,8 @@ def assert_same(got: tuple, expected: tuple, of: str = "") -> None:
         torch.testing.assert_close(mine, theirs, **TOLERANCE, msg=lambda said: f"{of}: {said}")
 
 
-@pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
-def test_logits_and_every_attention_weight_of_the_album_are_those_of_torch(scripts, trained, simd):
-    scripts.load(trained, simd)
+def test_logits_and_every_attention_weight_of_the_album_are_those_of_torch(scripts, trained):
+    scripts.load(trained)
     images = album().images
     for image in images:
         scripts.see(image.permute(1, 2, 0).numpy())
@@ -159,11 +154,10 @@ KINDS += [dict(positions="sincos_2d"), dict(positions="none"), dict(qkv_bias=Fal
 KINDS += [dict(num_classes=0, pool="mean"), dict(stem=(8,), patch_size=4), dict(stem=(8, 8, 12))]
 
 
-@pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
 @pytest.mark.parametrize("changes", KINDS, ids=str)
-def test_every_kind_of_model_is_computed(scripts, changes, simd):
+def test_every_kind_of_model_is_computed(scripts, changes):
     trained = small_vit(**changes)
-    assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)))
+    assert_same(said_by(scripts, trained), torch_says(trained, seen_by(trained)))
 
 
 def seen_by(trained: Pretrained) -> torch.Tensor:
@@ -171,9 +165,9 @@ def seen_by(trained: Pretrained) -> torch.Tensor:
     return trained.preprocessing(photograph("flower"))
 
 
-def said_by(scripts: Scripts, trained: Pretrained, simd: bool = True, **change) -> tuple[torch.Tensor, ...]:
+def said_by(scripts: Scripts, trained: Pretrained, **change) -> tuple[torch.Tensor, ...]:
     """What the scripts say of the same."""
-    scripts.load(trained, simd)
+    scripts.load(trained)
     scripts.see(photograph("flower").permute(1, 2, 0).numpy())
     return scripts.ask(**change)
 
@@ -191,18 +185,16 @@ LATER += [dict(registers=2), dict(registers=2, class_token=False, pool="mean")]
 LATER += [dict(attention_pool=True, swiglu=True, norm_eps=0.1), ROTARY, DINOV2, DINOV3, CLIP, SIGLIP, TODAY]
 
 
-@pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
-def test_what_came_after_2021_is_computed(scripts, simd):
+def test_what_came_after_2021_is_computed(scripts):
     for changes in LATER:
         trained = small_vit(ModernViT, **changes)
-        assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)), str(changes))
+        assert_same(said_by(scripts, trained), torch_says(trained, seen_by(trained)), str(changes))
 
 
-@pytest.mark.parametrize("simd", [True, False], ids=["wasm", "js"])
-def test_both_tokens_of_a_distilled_model_are_heard(scripts, simd):
+def test_both_tokens_of_a_distilled_model_are_heard(scripts):
     for changes in ({}, dict(num_classes=0)):
         trained = small_vit(DistilledVisionTransformer, **changes)
-        assert_same(said_by(scripts, trained, simd), torch_says(trained, seen_by(trained)), str(changes))
+        assert_same(said_by(scripts, trained), torch_says(trained, seen_by(trained)), str(changes))
 
 
 @pytest.mark.parametrize("name", ["dino", "lejepa", "mae"])
@@ -385,22 +377,3 @@ def test_the_albums_files_are_decoded_as_pillow_decodes_them(scripts, trained):
         seen = pixels(scripts.run(DECODE, base64.b64encode(file).decode()))
         expected = trained.preprocessing.view(decode_image(file, credit["file"]))[0]
         assert np.array_equal(seen, expected.permute(1, 2, 0).numpy())
-
-
-@pytest.mark.door
-def test_a_model_that_is_not_computed_is_refused(monkeypatch):
-    class Other(VisionTransformer):
-        pass
-
-    for model in (SmallCNN(3, 10), Other(small_vit().model.config)):
-        with pytest.raises(ValueError, match=f"model must be one of VisionTransformer, .*, got {type(model).__name__}"):
-            packed_model(replace(small_vit(), model=model))
-    changed = small_vit()
-    changed.model.head = HiddenLayerHead(24, 5, 7)
-    with pytest.raises(ValueError, match="the parts that its config says, which head.bias, head.head.bias, .* are not"):
-        packed_model(changed)
-    with pytest.raises(ValueError, match="the model's 4 channels must be those of the preprocessing, got 3 channels"):
-        packed_model(replace(small_vit(channels=4), preprocessing=small_vit().preprocessing))
-    monkeypatch.setattr(figures, "MOST_NUMBERS", 10_000)
-    with pytest.raises(ValueError, match="at most 10,000 parameters, as a page's script can hold no more, got "):
-        packed_model(small_vit())

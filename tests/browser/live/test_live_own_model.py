@@ -1,63 +1,20 @@
 """`explore` makes "Ask it" of any model and images."""
 
-import re
-
 import pytest
 import torch
 import torch.nn.functional as F
+from asking import CELLS, Figure, asked, close, without_heads
+from explored import PREPARE, photos, small_vit, still
 from PIL import Image
-from test_live_ask import CELLS, Figure, asked, close, without_heads
 from torch.testing import assert_close
 
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
-from vitbook.cnn import SmallCNN
-from vitbook.data import photograph
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained
-from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.live.own_model import explore
 
-pytest_plugins = ["browser"]
-
-PREPARE = Preprocessing((0.5, 0.4, 0.3), (0.25, 0.2, 0.3), (12, 20))
 TITLES = ("<i>portrait</i>", "</script>flower")
 CLASSES = ("cat", "dog", "$& {query}", "<b>owl</b>")
-
-
-def small_vit(**changes) -> VisionTransformer:
-    """Two blocks of three heads with weights large enough that attention is far from even."""
-    torch.manual_seed(3)
-    settings = dict(image_size=(12, 20), patch_size=4, num_classes=4, dim=24, depth=2, num_heads=3, mlp_dim=48)
-    model = VisionTransformer(ViTConfig(**settings | changes))
-    for block in model.encoder.blocks:
-        block.attn.qkv.weight.data *= 2
-    if model.config.num_classes:
-        torch.nn.init.normal_(model.head.weight)
-    return model.eval()
-
-
-def photos() -> torch.Tensor:
-    """Two cuts from photographs, larger than the model's images."""
-    return torch.stack([photograph(name)[:, 40:70, 80:130] for name in ("portrait", "flower")])
-
-
-def still(figure) -> str:
-    """What a notebook has of it, in words."""
-    return re.sub(r"<[^>]+>", "", figure._repr_html_()).replace("\u00a0", " ")
-
-
-@pytest.mark.parametrize("changes", [{}, dict(class_token=False, pool="mean"), dict(channels=1)], ids=str)
-def test_a_notebook_has_a_still_that_says_what_the_model_says(changes):
-    model = small_vit(dropout=0.5, **changes).train()
-    prepare = PREPARE if model.config.channels == 3 else Preprocessing((0.5,), (0.25,), (12, 20))
-    figure = explore(model, photos(), prepare)
-    assert model.training
-    with torch.no_grad():
-        share, k = model.eval()(prepare(photos()[0]))[0].softmax(dim=-1).max(dim=-1)
-    assert f"The model says class {k} ({100 * share:.1f} %)." in still(figure)
-    assert ("the class token" if model.config.class_token else "the first patch") + " attends to" in still(figure)
-    assert "Live in the page that save writes." in still(figure)
-    assert figure == explore(model, photos(), prepare)
 
 
 def test_the_page_says_of_each_image_what_torch_says_and_of_another_size_too(browser, tmp_path):
@@ -157,21 +114,3 @@ def test_registers_are_asked_and_are_no_patches(browser, tmp_path):
     with torch.no_grad():
         close(figure.shares("changed"), model(inputs)[0].softmax(dim=-1))
     assert browser.errors == []
-
-
-@pytest.mark.door
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(images=photos().float()), r"images must be uint8 .*got torch.float32 \(2, 3, 30, 50\)"),
-        (dict(images=photos()[0]), r"got torch.uint8 \(3, 30, 50\)"),
-        (dict(prepare=Preprocessing(PREPARE.mean, PREPARE.std, (14, 20))), "14×20 is not divisible by patch size 4"),
-        (dict(prepare=PREPARE.normalize), "prepare must be a Preprocessing"),
-        (dict(titles=["one"]), "titles must be 2, one for each image, got 1"),
-        (dict(class_names=["cat", "dog"]), "class_names must be 4, one for each class, got 2"),
-        (dict(model=SmallCNN(3, 10)), "model must be one of VisionTransformer, .*, got SmallCNN"),
-    ],
-)
-def test_what_does_not_fit_is_named(changes, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        explore(**dict(model=small_vit(), images=photos(), prepare=PREPARE) | changes)

@@ -6,7 +6,6 @@ import torch
 from vitbook.attention import attention, attention_scores
 from vitbook_workshop.live import figures
 
-pytest_plugins = ["browser"]
 KEYS = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])
 VALUES = torch.tensor([[0.0], [10], [20], [30]])
 
@@ -40,7 +39,8 @@ def test_weights_and_answer_follow_the_query(figure, browser):
     assert_shows(figure, 2.2, 1.4)
     box = figure.locator(".plane").bounding_box()
     unit = box["width"] * 36 / 320
-    figure.touchscreen.tap(box["x"] + box["width"] / 2 - 2 * unit, box["y"] + box["height"] / 2 + 3 * unit)
+    place = 0.5 - 2 * unit / box["width"], 0.5 + 3 * unit / box["height"]
+    browser.tap(figure.locator(".plane"), place, "lostpointercapture")
     assert_shows(figure, -2.0, -3.0)
     for name, place in {"none": (0.0, 0.0), "between": (1.0, 1.0), "sure": (-4.0, 0.0)}.items():
         figure.locator(f"[name={name}]").click()

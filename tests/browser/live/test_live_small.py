@@ -15,9 +15,7 @@ from vitbook.patches import patchify
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import load_pretrained
 from vitbook.recorded import RECORDED
-from vitbook_workshop.live import figures
-
-pytest_plugins = ["browser"]
+from vitbook_workshop.live import figures, packing
 
 
 @pytest.fixture
@@ -39,7 +37,7 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("figure", ["scale"], indirect=True)
 def test_scores_and_weights_are_those_of_torch_at_every_width(figure, browser):
-    packed = figures.packed_vectors()
+    packed = packing.packed_vectors()
 
     def vector(text: str) -> torch.Tensor:
         return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.int8).copy()) * packed["unit"]
@@ -66,15 +64,14 @@ def test_scores_and_weights_are_those_of_torch_at_every_width(figure, browser):
 
 @pytest.mark.parametrize("figure", ["patches"], indirect=True)
 def test_patches_are_those_of_patchify(figure, browser):
-    photograph = figures.album()[0]
+    photograph = packing.album()[0]
     image = decode_image(base64.b64decode(photograph["src"].partition(",")[2]), "kingfisher")
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()
     figure.locator("[name=size]").focus()
     browser.press("Home")
     for size in (4, 8, 16, 32, 64):
         tokens = patchify(pixels, size)[0]
-        box = figure.locator(".cut").bounding_box()
-        figure.touchscreen.tap(box["x"] + 0.7 * box["width"], box["y"] + 0.3 * box["height"])
+        browser.tap(figure.locator(".cut"), (0.7, 0.3), "lostpointercapture")
         assert_shows(figure, tokens, size, 0.7, 0.3)
         figure.locator(".cut").focus()
         browser.press("ArrowLeft")
@@ -105,7 +102,7 @@ def test_positions_are_as_similar_as_torch_says(figure, browser):
     for kind, table in tables.items():
         figure.locator(f"[value={kind}]").check()
         for place in (0, rows * columns - 3):
-            figure.locator(".places [role=gridcell]").nth(place).tap()
+            browser.tap(figure.locator(".places [role=gridcell]").nth(place))
             browser.press("ArrowRight")
             shown = [numbers(text)[0] for text in figure.locator(".places [role=gridcell]").all_inner_texts()]
             expected = position_similarity(table, (rows, columns), 0)[place + 1].flatten()

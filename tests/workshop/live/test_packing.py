@@ -1,0 +1,36 @@
+"""What is packed for a browser: models that the scripts compute, and no others."""
+
+from dataclasses import replace
+
+import pytest
+from explored import PREPARE, small_vit
+
+from vitbook.cnn import SmallCNN
+from vitbook.pretrained import Pretrained
+from vitbook.task_heads import HiddenLayerHead
+from vitbook.vit import VisionTransformer
+from vitbook_workshop.live import packing
+from vitbook_workshop.live.packing import packed_model
+
+
+def trained(**changes) -> Pretrained:
+    return Pretrained(small_vit(**changes), PREPARE, None, "vitbook", ())
+
+
+@pytest.mark.door
+def test_a_model_that_is_not_computed_is_refused(monkeypatch):
+    class Other(VisionTransformer):
+        pass
+
+    for model in (SmallCNN(3, 10), Other(trained().model.config)):
+        with pytest.raises(ValueError, match=f"model must be one of VisionTransformer, .*, got {type(model).__name__}"):
+            packed_model(replace(trained(), model=model))
+    changed = trained()
+    changed.model.head = HiddenLayerHead(24, 5, 4)
+    with pytest.raises(ValueError, match="the parts that its config says, which head.bias, head.head.bias, .* are not"):
+        packed_model(changed)
+    with pytest.raises(ValueError, match="the model's 4 channels must be those of the preprocessing, got 3 channels"):
+        packed_model(trained(channels=4))
+    monkeypatch.setattr(packing, "MOST_NUMBERS", 10_000)
+    with pytest.raises(ValueError, match="at most 10,000 parameters, as a page's script can hold no more, got "):
+        packed_model(trained())
