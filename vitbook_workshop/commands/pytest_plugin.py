@@ -49,14 +49,14 @@ class Model(pytest.Collector):
         return [Asked.from_parent(self, name=question.ask.__name__) for question in QUESTIONS]
 
     @cached_property
-    def findings(self) -> "dict[str, Finding] | ValueError":
+    def findings(self) -> "dict[str, Finding] | ValueError | OSError":
         from vitbook_workshop.faults.diagnose_by_name import examine_by_name
 
         asked = {name: self.config.getoption(f"--vit-{name.replace('_', '-')}") for name in ("image_shape", "timeout")}
         classes, arguments = self.config.getoption("--vit-num-classes"), self.config.getoption("--vit-args")
         try:
             findings, printed = examine_by_name(self.name, arguments, num_classes=classes, **asked)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             return error
         if printed:
             print(printed)
@@ -74,7 +74,7 @@ class Asked(pytest.Item):
 
     def runtest(self) -> None:
         findings = self.parent.findings
-        if isinstance(findings, ValueError):
+        if isinstance(findings, Exception):
             raise Failure(str(findings))
         finding = findings[self.name]
         if finding.result == "not asked":

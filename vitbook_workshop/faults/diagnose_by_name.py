@@ -1,16 +1,10 @@
-"""Anybody's model under its name, examined in a process of its own, with a limit of time.
-
-That process runs the code that the name leads to. It tells what it sees as lines of JSON.
-"""
+"""Anybody's model under its name, examined in a process of its own, which runs the code that the name leads to."""
 
 import importlib
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
-import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +18,7 @@ from vitbook.data import load_dataset
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.published import PUBLISHED
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
+from vitbook_workshop import own_process
 from vitbook_workshop.faults.compare_with_reference import compare
 from vitbook_workshop.faults.diagnosis import Finding, examine
 from vitbook_workshop.faults.trial_on_data import examine_training
@@ -31,14 +26,6 @@ from vitbook_workshop.faults.trial_on_data import examine_training
 WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")
 IMAGE_SHAPE = (3, 224, 224)  # where nobody says which
 _LIBRARIES = {"vitbook"} | {name.partition(":")[0] for name in PUBLISHED}
-
-_RUN = """
-import json, sys
-asked = json.loads(sys.argv.pop())
-sys.path[:] = asked.pop("path")
-from vitbook_workshop.faults.diagnose_by_name import work
-work(asked)
-"""
 
 
 def examine_by_name(
@@ -64,56 +51,28 @@ def examine_by_name(
     should give the same logits with the same weights, built with like_arguments; data: a data set or a folder of
     images, on which `examine_training` tries the model; timeout: in seconds; progress: is called with what is done now.
 
-    Raises ValueError, in one line, where there is no model to examine or no end to it.
+    Raises ValueError, in one line, where there is no model to examine or no end to it; OSError where there is no file.
     """
+    for name in (target, like):
+        place = name.rpartition(":")[0]
+        if place.endswith(".py"):
+            own_process.ordinary_file(Path(place))
     asked = dict(target=target, arguments=arguments or {}, image_shape=image_shape, num_classes=num_classes)
-    asked |= dict(trained=trained, export=export, like=like, like_arguments=like_arguments, data=data, path=sys.path)
-    command = [sys.executable, "-P", "-c", _RUN, json.dumps(asked)]
-    findings, error, doing, late = [], "", "starting Python", threading.Event()
-    # threads that wait without work take the time of those that work, wherever something else runs beside
-    environment = {"OMP_WAIT_POLICY": "passive"} | os.environ
-    with tempfile.TemporaryFile() as printed:
-        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=printed)
-        process = subprocess.Popen(command, env=environment, **pipes)
-        limit = threading.Timer(timeout, lambda: (late.set(), process.kill()))
-        limit.start()
-        try:
-            for line in process.stdout:
-                if not line.endswith(b"\n"):  # killed while it spoke
-                    break
-                said = json.loads(line)
-                doing, error = said.get("doing", doing), said.get("error", error)
-                findings = [Finding(**fields) for fields in said.get("findings", [])]
-                if progress and "doing" in said:
-                    progress(doing)
-        finally:
-            limit.cancel()
-            if sys.exc_info()[0]:
-                process.kill()
-            process.wait()
-            process.stdout.close()
-        printed.seek(0)
-        head = printed.read(2000).decode(errors="replace").strip()
-    if late.is_set() and not findings:
-        raise ValueError(f"{target}: stopped after {timeout:g} s, at: {doing}. --timeout gives it more")
-    if error or not findings:
-        last = head.splitlines()[-1:] or ["nothing was said"]
-        died = f"Python itself stopped at: {doing} (exit status {process.returncode}; {last[0]})"
-        raise ValueError(f"{target}: {error or died}")
-    return findings, head
+    asked |= dict(trained=trained, export=export, like=like, like_arguments=like_arguments, data=data)
+    outcome = own_process.run(f"{__name__}:examine_here", asked, own_process.Limits(timeout), progress)
+    findings, error = outcome.facts.get("findings"), outcome.facts.get("error")
+    if not findings:
+        more = ". --timeout gives it more" if outcome.late else f"; {outcome.last or 'nothing was said'}"
+        at = outcome.facts.get("doing", "starting Python")
+        raise ValueError(f"{target}: {error or f'{outcome.ended}, at: {at}{more}'}")
+    return [Finding(**fields) for fields in findings], outcome.printed
 
 
 # The process beside
 
 
-def work(asked: dict[str, Any]) -> None:
-    """Build the model and examine it; tell of it on what was standard output, line by line."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever the code prints
-
-    def tell(**facts: object) -> None:
-        print(json.dumps(facts), file=channel, flush=True)
-
+def examine_here(tell: Callable[..., None], **asked: Any) -> None:
+    """Build the model, which `examine_by_name` was asked for, and examine it; tell of it."""
     try:
         findings = _findings(**asked, progress=lambda doing: tell(doing=doing))
         tell(findings=[vars(finding) for finding in findings])
@@ -121,9 +80,6 @@ def work(asked: dict[str, Any]) -> None:
         tell(error=str(error))
     except Exception as error:
         tell(error=_with_line("the examination stops with", error))
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(0)  # nothing that the code registered, and no thread of it, keeps the process
 
 
 def _findings(
@@ -216,8 +172,6 @@ def _module(place: str) -> Any:
         sys.path.insert(0, os.getcwd())
         return importlib.import_module(place)
     path = Path(place).resolve()
-    if not path.is_file():
-        raise FileNotFoundError("there is no such file")
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location("diagnosed", path)  # whatever it is called, even torch.py
     module = sys.modules["diagnosed"] = importlib.util.module_from_spec(spec)
