@@ -48,7 +48,7 @@ def stored_features() -> tuple[Known, Asked, tuple[str, ...]]:
     """Features of photographs to learn from, (6000, 128), and to test on, (1000, 128), with labels; names of classes.
 
     Of `vitbook:cifar10` for twenty classes that it was not trained on, 300 and 50 photographs of each. They are from
-    Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `records/record_transfer.py` made them; each number was
+    Tiny-ImageNet (a public copy), shrunk to 32×32 pixels. `records/transfer.py` made them; each number was
     rounded to 8 bits.
     """
     with safe_open(ASSETS / "features" / "tiny_imagenet.safetensors", "pt") as file:

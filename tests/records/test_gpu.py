@@ -4,11 +4,11 @@ import json
 import os
 from pathlib import Path
 
+import gpu
 import pytest
 import torch
 from small_sets import SMALL_SETS
 
-import gpu
 from vitbook.data import load_dataset
 
 pytest_plugins = ["shared_fixtures"]

@@ -498,7 +498,7 @@ def test_a_training_interrupted_at_any_step_ends_as_if_it_had_not_been(tmp_path,
 
 
 def small_cnn() -> nn.Module:
-    """In channels_last, as records/record_until_flat.py trains it."""
+    """In channels_last, as records/until_flat.py trains it."""
     torch.manual_seed(0)
     return SmallCNN(channels=1, num_classes=10, width=8).to(memory_format=torch.channels_last)
 

@@ -59,7 +59,7 @@ class Run:
 
 
 # How each way of tuning trains unless told otherwise, on photographs. The last three rates are at most half of the best
-# that records/record_transfer.py found: batches are smaller here, and folders may have far fewer photographs.
+# that records/transfer.py found: batches are smaller here, and folders may have far fewer photographs.
 _PHOTOGRAPHS = dict(epochs=20, batch_size=16, weight_decay=0.05, label_smoothing=0.0, affine=0.5, flip=True)
 FOR_TUNING = {
     "probe": dict(**_PHOTOGRAPHS, learning_rate=1e-2),

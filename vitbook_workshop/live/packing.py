@@ -186,7 +186,7 @@ def packed_run() -> dict:
 
 
 def recorded_run() -> dict[str, torch.Tensor]:
-    """What records/record_steps.py wrote."""
+    """What records/steps.py wrote."""
     return load_file(ASSETS / "runs" / "steps.safetensors")
 
 

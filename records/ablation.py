@@ -1,0 +1,105 @@
+"""Ten ingredients of a recipe: train without each of them, and with each of them alone. Write down what came of it.
+
+    python records/ablation.py vitbook/assets/runs/ablation.json --data-dir FOLDER
+
+Every run is the recipe `cifar10_quick` on a share of the training images, another one for each seed, so that many
+passes over them are affordable. "without X" leaves one ingredient out; "only X" leaves out the other nine. Nothing is
+chosen by what a run reaches, so each is judged by the test images. The file holds one record a run, and is written
+again after each; a command that is repeated goes on after the last one. With `--workers`, several train at a time,
+each on one thread. Nothing is tuned for any of them: without an ingredient, another learning rate might do better.
+"""
+
+import json
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from records import arguments_of, write
+from vitbook.data import load_dataset
+from vitbook.engine import batches, fit
+from vitbook.runtime import device, has_bfloat16
+from vitbook.training import evaluate
+from vitbook.vit import VisionTransformer
+from vitbook_workshop.commands.run_settings import Run, run_of
+
+# each ingredient, by what takes it out: settings of training, and of the model
+INGREDIENTS: dict[str, tuple[dict, dict]] = {
+    "stem": ({}, {"stem": ()}),
+    "positions": ({}, {"positions": "none"}),
+    "Muon": ({"optimizer": "adamw"}, {}),
+    "warm-up": ({"warmup": 0.0}, {}),
+    "clipping": ({"clip_norm": 0.0}, {}),
+    "label smoothing": ({"label_smoothing": 0.0}, {}),
+    "weight decay": ({"weight_decay": 0.0}, {}),
+    "crops": ({"crop": 0}, {}),
+    "flips": ({"flip": False}, {}),
+    "running mean": ({"ema": 0.0}, {}),
+}
+
+
+def without(names: Iterable[str]) -> tuple[dict, dict]:
+    """The settings that leave several ingredients out."""
+    train, vit = {}, {}
+    for name in names:
+        train |= INGREDIENTS[name][0]
+        vit |= INGREDIENTS[name][1]
+    return train, vit
+
+
+CHANGES: dict[str, tuple[dict, dict]] = {
+    "the whole recipe": ({}, {}),
+    "none of the ten": without(INGREDIENTS),
+    **{f"without {name}": without([name]) for name in INGREDIENTS},
+    **{f"only {name}": without(set(INGREDIENTS) - {name}) for name in INGREDIENTS},
+}
+
+
+def record(
+    change: str, seed: int, epochs: int, share: float, data_dir: Path | None = None, batch_size: int = 128
+) -> dict:
+    """Train with one change; what came of it."""
+    torch.set_num_threads(1)
+    train, vit = CHANGES[change]
+    run: Run = run_of(config=Path("cifar10_quick"))
+    config = replace(run.train, epochs=epochs, batch_size=batch_size, seed=seed, **train)
+    whole = load_dataset(run.dataset, data_dir, validation=0.0)
+    data = whole.with_share(share, seed, length=round(share * len(whole.train)))
+    torch.manual_seed(seed)
+    model = VisionTransformer(replace(run.vit, **vit)).to(device())
+    history = fit(model, data, config, progress=False)
+    with torch.autocast(device().type, torch.bfloat16, enabled=has_bfloat16(device())):
+        result = evaluate(model, batches(data.test, *(moment.to(device()) for moment in data.moments), 500))
+    found = {"change": change, "seed": seed, "epochs": epochs, "images": len(data.train)}
+    found |= {"test_accuracy": result.accuracy, "test_loss": result.loss}
+    found |= {name: history[-1][name] for name in ("step", "train_loss", "train_accuracy", "seconds")}
+    return found | {"torch": torch.__version__, "config": asdict(config), "vit": asdict(model.config)}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = arguments_of(__doc__)
+    parser.add_argument("--epochs", type=int, default=10, help="of each run")
+    parser.add_argument("--share", type=float, default=0.1, help="of the training images")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2), help="each change once with each")
+    parser.add_argument("--workers", type=int, default=1, help="runs at a time")
+    parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
+    given = parser.parse_args(arguments)
+    settings = dict(epochs=given.epochs, share=given.share, batch_size=given.batch_size)
+    one = partial(record, data_dir=given.data_dir, **settings)
+    done = json.loads(given.file.read_text()) if given.file.exists() else []
+    known = {(result["change"], result["seed"], result["epochs"]) for result in done}
+    pairs = ((change, seed) for seed in given.seeds for change in given.changes)
+    left = [pair for pair in pairs if (*pair, given.epochs) not in known]
+    with ProcessPoolExecutor(given.workers) as workers:
+        for result in workers.map(one, *zip(*left, strict=True)):
+            done.append(result)
+            write(given.file, done)
+            print("{change}, seed {seed}: {test_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

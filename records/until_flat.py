@@ -1,0 +1,165 @@
+"""A Vision Transformer and a CNN on shares of a data set, each at its own rate, trained until validation is flat.
+
+    python records/until_flat.py vitbook/assets/runs/flat.json --shrink 2 --data-dir FOLDER
+
+An epoch is as long for every share, whose images are repeated until there are as many as in all. For each model and
+share, the rate is the one with the best validation accuracy after `--tune` epochs with a seed that no run has; where it
+is the smallest or largest tried, half or twice of it is tried as well. Then, seed by seed, a run draws its share, and
+goes on until the running mean of its weights has had no better validation accuracy for `--patience` epochs; where
+`--most` epochs end it before, "flat" is false. The rate falls along a cosine that would reach 0 after `--most` epochs.
+The test images are looked at once, by the best weights. BatchNorm takes the statistics of a batch of validation images,
+and of all training images for the test. The file is written again after each step, and a command that is repeated goes
+on after the last one.
+"""
+
+import json
+from argparse import Namespace
+from dataclasses import asdict, replace
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim.swa_utils import update_bn
+
+from records import arguments_of, write
+from vitbook.cnn import SmallCNN
+from vitbook.data import Dataset, Split, load_dataset, split_at_random
+from vitbook.engine import TrainConfig, batches, fit
+from vitbook.runtime import device
+from vitbook.training import evaluate
+from vitbook.vit import VisionTransformer, ViTConfig
+
+SHARES = (0.01, 0.05, 0.2, 1.0)
+RATES = (8e-3, 1.6e-2)
+TUNING_SEED = 100
+MODELS = ("ViT", "CNN")
+RECIPE = TrainConfig(optimizer="muon", affine=0.0, bf16=True, ema=0.999)
+
+
+def build(name: str, data: Dataset, dim: int) -> nn.Module:
+    """A new model for these images: a ViT of 4 blocks, dim wide, or a CNN whose last stage is as wide."""
+    channels, *size = data.train.images.shape[1:]
+    if name == "CNN":
+        # From 8 channels on: with fewer, its shortcuts in channels_last make torch 2.13 write past its memory on AVX2.
+        return SmallCNN(channels, len(data.class_names), width=dim // 4).to(memory_format=torch.channels_last)
+    shape = dict(dim=dim, depth=4, num_heads=4, mlp_dim=2 * dim, pool="mean", class_token=False)
+    return VisionTransformer(ViTConfig(tuple(size), 4, channels, len(data.class_names), **shape))
+
+
+def shrunk(split: Split, times: int) -> Split:
+    """Images so many times smaller, each pixel the mean of a square. uint8 (N, C, H, W) → (N, C, H/times, W/times)."""
+    parts = [F.avg_pool2d(images.float(), times).round().byte() for images in split.images.split(1000)]
+    return Split(torch.cat(parts), split.labels)
+
+
+def share_of(whole: Dataset, share: float, seed: int) -> tuple[Dataset, int]:
+    """A share of the training images, which the seed draws, repeated in turn; and how many they are."""
+    few = whole.train if share == 1 else split_at_random(whole.train, share, seed, whole.class_names)[1]
+    return replace(whole, train=few).with_share(1, length=len(whole.train)), len(few)
+
+
+def trained(
+    name: str, data: Dataset, rate: float, seed: int, epochs: int, patience: int, given: Namespace
+) -> tuple[nn.Module, list[dict], TrainConfig]:
+    """A new model with its best weights, a record for each epoch, and how it was trained. Half an epoch of warm-up."""
+    when = dict(epochs=epochs, patience=patience, warmup=0.5 / epochs)
+    augmented = dict(crop=data.train.images.shape[-1] // 8, flip=True) if given.augment else {}
+    rates = dict(learning_rate=rate, muon_learning_rate=rate)
+    config = replace(RECIPE, seed=seed, batch_size=given.batch_size, **rates, **when, **augmented)
+    torch.manual_seed(seed)
+    model = build(name, data, given.dim).to(device())
+    for module in model.modules():  # statistics of the weights of each step do not fit the mean of these weights
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean = module.running_var = None
+    return model, fit(model, data, config, progress=False), config
+
+
+def best(history: list[dict]) -> dict:
+    """The record of the epoch with the best validation accuracy, the first of them."""
+    return max(history, key=lambda record: record["validation_accuracy"])
+
+
+def tuned(name: str, whole: Dataset, share: float, given: Namespace) -> dict[float, float]:
+    """Validation accuracy for each rate, best in the middle."""
+    data, _ = share_of(whole, share, TUNING_SEED)
+    found, rates = {}, list(given.rates)
+    while rates:
+        rate = rates.pop()
+        found[rate] = best(trained(name, data, rate, TUNING_SEED, given.tune, 0, given)[1])["validation_accuracy"]
+        if not rates:
+            first = max(found, key=found.get)
+            rates = [first / 2] * (first == min(found)) + [first * 2] * (first == max(found))
+    return found
+
+
+def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: Namespace) -> dict:
+    """What came of one model on one share with one seed, at a rate."""
+    data, count = share_of(whole, share, seed)
+    model, history, config = trained(name, data, rate, seed, given.most, given.patience, given)
+    mean, std = (moment.to(device()) for moment in data.moments)
+    judged = build(name, data, given.dim).to(device())
+    judged.load_state_dict(model.state_dict(), strict=False)
+    update_bn(batches(data.train, mean, std, 500), judged)
+    return {
+        "model": name,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "dataset": data.name,
+        "image_size": list(data.train.images.shape[2:]),
+        "share": share,
+        "images": count,
+        "seed": seed,
+        "learning_rate": rate,
+        "epoch_steps": history[0]["step"],
+        "validation_accuracy": [round(record["validation_accuracy"], 4) for record in history],
+        "best_epoch": best(history)["epoch"],
+        "train_accuracy": round(best(history)["train_accuracy"], 4),
+        "flat": len(history) - best(history)["epoch"] >= given.patience,
+        "test_accuracy": evaluate(judged, batches(data.test, mean, std, 500)).accuracy,
+        "seconds": history[-1]["seconds"],
+        "torch": torch.__version__,
+        "config": asdict(config),
+    }
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = arguments_of(__doc__, dataset=True)
+    parser.add_argument("--shrink", type=int, default=1, help="by how much the images are made smaller first")
+    parser.add_argument("--dim", type=int, default=64, help="width of the ViT, and of the CNN's last stage")
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
+    parser.add_argument("--seeds", type=int, nargs="+", default=(0, 1, 2))
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES)
+    parser.add_argument("--tune", type=int, default=1, help="epochs of the runs that choose a rate")
+    parser.add_argument("--most", type=int, default=20, help="epochs of the longest run")
+    parser.add_argument("--patience", type=int, default=3, help="epochs without a better validation accuracy")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--augment", action="store_true", help="with crops and flips")
+    parser.add_argument("--validation", type=float, default=0.1, help="share of the training images to choose by")
+    given = parser.parse_args(arguments)
+    whole = load_dataset(given.dataset, given.data_dir, validation=given.validation)
+    if given.shrink > 1:
+        parts = ("train", "validation", "test")
+        whole = replace(whole, **{part: shrunk(getattr(whole, part), given.shrink) for part in parts})
+    found = json.loads(given.file.read_text()) if given.file.exists() else {"tuning": [], "runs": []}
+    for seed in given.seeds:
+        for share in given.shares:
+            for name in given.models:
+                which = {"model": name, "share": share}
+                if not any(which.items() <= one.items() for one in found["tuning"]):
+                    pairs = sorted(tuned(name, whole, share, given).items())
+                    found["tuning"].append(which | {"rates": pairs})
+                    write(given.file, found)
+                    print(f"{name} {share:.0%}: {pairs}", flush=True)
+                if any((which | {"seed": seed}).items() <= one.items() for one in found["runs"]):
+                    continue
+                rates = next(one["rates"] for one in found["tuning"] if which.items() <= one.items())
+                rate = max(rates, key=lambda pair: pair[1])[0]
+                found["runs"].append(run(name, whole, share, seed, rate, given))
+                write(given.file, found)
+                one = found["runs"][-1]
+                came_to = f"{one['test_accuracy']:.1%} after {len(one['validation_accuracy'])} epochs"
+                print(f"{name} {share:.0%} seed {seed}: {came_to}{'' if one['flat'] else ', not flat yet'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

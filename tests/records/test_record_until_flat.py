@@ -1,0 +1,58 @@
+"""Runs of two models on shares of the images: which rate they get, when they end, and that a command goes on."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+import until_flat as record
+
+from vitbook.data import Split, digits
+
+pytestmark = pytest.mark.slow
+
+TINY = "--dataset digits --dim 32 --batch-size 64 --tune 1 --rates 0.004 --patience 1".split()
+
+
+def test_a_shrunk_pixel_is_the_mean_of_its_square():
+    images = torch.randint(256, (3, 2, 4, 6), dtype=torch.uint8)
+    smaller = record.shrunk(Split(images, torch.arange(3)), 2).images
+    means = images.double().view(3, 2, 2, 2, 3, 2).mean(dim=(3, 5))
+    assert smaller.shape == (3, 2, 2, 3) and (smaller - means).abs().max() <= 0.5
+
+
+def test_every_share_makes_an_epoch_as_long():
+    few, count = record.share_of(digits(), 0.05, seed=1)
+    assert (len(few.train), count) == (1437, 70)
+    assert len(few.train.images.flatten(1).unique(dim=0)) == 70
+
+
+@pytest.mark.parametrize("peak, tried", [(2, [1, 2, 4]), (8, [1, 2, 4, 8, 16]), (0.5, [0.25, 0.5, 1, 2, 4])])
+def test_rates_are_tried_until_the_best_lies_between_two(monkeypatch, peak, tried):
+    def trained(name, data, rate, *others):
+        return None, [{"validation_accuracy": -abs(rate - peak)}]
+
+    monkeypatch.setattr(record, "trained", trained)
+    assert sorted(record.tuned("ViT", digits(), 1, SimpleNamespace(rates=(1, 2, 4), tune=1))) == tried
+
+
+def test_a_run_ends_where_its_curve_is_flat_and_a_repeated_command_goes_on(tmp_path, capsys):
+    file = tmp_path / "flat.json"
+    record.main([str(file), *TINY, "--shares", "0.05", "--models", "ViT", "--seeds", "0"])
+    record.main([str(file), *TINY, "--shares", "0.05", "1", "--seeds", "0", "1", "--most", "2"])
+    found = json.loads(file.read_text())
+    assert len(found["tuning"]) == 4
+    runs = {(one["model"], one["share"], one["seed"]): one for one in found["runs"]}
+    assert len(found["runs"]) == len(runs) == 8
+    first = runs["ViT", 0.05, 0]
+    assert first["flat"] and first["config"]["epochs"] == 20
+    for one in runs.values():
+        curve = one["validation_accuracy"]
+        assert one["best_epoch"] == 1 + curve.index(max(curve))
+        assert (
+            one["flat"] == (len(curve) < one["config"]["epochs"]) == (one["best_epoch"] + 1 < one["config"]["epochs"])
+        )
+    assert "not flat yet" in capsys.readouterr().out
+    before = file.read_bytes()
+    record.main([str(file), *TINY, "--shares", "0.05", "1", "--seeds", "0", "1"])
+    assert file.read_bytes() == before and not capsys.readouterr().out
