@@ -242,4 +242,5 @@ def _begin(work: str, asked: dict[str, Any], step: float, memory: int | None) ->
     getattr(importlib.import_module(module), function)(tell, **asked)
     sys.__stdout__.flush()
     tell(**{"": True})  # it has returned
+    time.sleep(_GRACE)  # the parent ends it, while the system still knows what it has started
     os._exit(0)  # nothing that the code registered, and no thread of it, keeps the process

@@ -62,7 +62,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     ("code", "late"),
     [
         ("from vitbook.pretrained import load_pretrained; load_pretrained('vitbook:cifar10')", "torch._dynamo"),
-        ("import vitbook_workshop.exercises.reader", "torch"),
+        ("import vitbook_workshop.exercises.check_my_vit", "torch"),
     ],
 )
 def test_what_takes_seconds_is_not_imported_before_it_is_needed(code: str, late: str) -> None:

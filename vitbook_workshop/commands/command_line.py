@@ -359,9 +359,9 @@ class Exercises:
 
     def __call__(self) -> int | None:
         if self.task:
-            from vitbook_workshop.exercises import reader
+            from vitbook_workshop.exercises import check_my_vit
 
-            return reader.run(*self.task[:2], self.task[2:], self.watch)
+            return check_my_vit.run(*self.task[:2], self.task[2:], self.watch)
         from vitbook_workshop.exercises import EXERCISES
         from vitbook_workshop.exercises.progress import progress
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from vitbook_workshop.exercises.check_my_vit import STUBS
 from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, explanation, judge
 from vitbook_workshop.exercises.my_vit import COMPONENTS
-from vitbook_workshop.exercises.reader import STUBS
 from vitbook_workshop.faults import mistakes as wrong
 
 SOLUTIONS = Path(__file__).parent / "my_vit"

@@ -1,28 +1,26 @@
 """The reader's own model in a file: `start` writes the stubs, `check` judges what is written, `next` says what is next.
 
-The file runs in a process of its own, with a time limit. Each line that the process prints is all it knows so far.
+The file runs in a process of its own, with limits.
 """
 
 import ast
 import contextlib
-import faulthandler
 import inspect
 import io
-import json
 import os
 import re
-import subprocess
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
-from vitbook._common.files import ASSETS
+from vitbook._common.files import ASSETS, read_whole, write_whole
+from vitbook_workshop import own_process
 
-LIMIT = 20  # seconds for one component
+LIMITS = own_process.Limits(600, step=20, printed=1_000_000, memory=2**33)  # a step is a component
 WEIGHTS = "vitbook:cifar10_plain"
 STUBS, KINGFISHER = Path(__file__).with_name("start") / "my_vit.py", ASSETS / "album" / "bird_kingfisher.jpg"
 _STATES = {"right.": "right", "not attempted yet.": "to do", "": "?"}  # the grader's words, and those of the list
@@ -32,7 +30,7 @@ _STATES = {"right.": "right", "not attempted yet.": "to do", "": "?"}  # the gra
 class _Report:
     """What is known of the reader's file."""
 
-    doing: str = "the file itself"
+    doing: str = ""  # the last step
     states: dict[str, str] = field(default_factory=dict)  # by component, what the grader says
     lines: dict[str, int] = field(default_factory=dict)  # where each component is defined
     error: str = ""  # why nothing more is known
@@ -54,13 +52,13 @@ def run(command: str, file: str | Path, photographs: Sequence[str | Path] = (), 
     """`start`, `check` or `next` for the reader's file. Returns the exit status: 0 when all is right, 1 otherwise.
 
     photographs: for the finished model to name; watch: check again at every save, until Ctrl-C. Raises ValueError for
-    `start` where the file exists; OSError for what cannot be opened.
+    `start` where the file exists, and for what is no file; OSError for what cannot be opened or written.
     """
     file = Path(file)
     if command == "start":
         return _start(file)
     for path in (file, *map(Path, photographs)):
-        path.open("rb").close()
+        own_process.ordinary_file(path)
     show = _show if command == "check" else _show_next
     if not watch:
         return show(file, _examine(file, photographs))
@@ -74,11 +72,9 @@ def run(command: str, file: str | Path, photographs: Sequence[str | Path] = (), 
 
 
 def _start(file: Path) -> int:
-    try:
-        with file.open("x", encoding="utf-8") as new:
-            new.write(STUBS.read_text(encoding="utf-8").replace("my_vit.py", file.name))
-    except FileExistsError:
-        raise ValueError(f"{file} exists already and was left as it is: take another name, or move it away") from None
+    if os.path.lexists(file):
+        raise ValueError(f"{file} exists already and was left as it is: take another name, or move it away")
+    write_whole(file, STUBS.read_bytes().replace(b"my_vit.py", os.fsencode(file.name)))
     print(f"Wrote {file}: {len(_stubs())} components to fill in. What to write first: vitbook exercises next {file}")
     return 0
 
@@ -151,79 +147,61 @@ def _where(file: Path, report: _Report, name: str) -> str:
     return f"{name}, {line}; read chapter {_stubs()[name].chapter}"
 
 
-# The process that runs the file, as seen from here
-
-# This very package, wherever it lies; of what else lies there, nothing hides what Python would import.
-_RUN = """
-import sys
-sys.path.insert(0, sys.argv.pop(1))
-import vitbook
-del sys.path[0]
-from vitbook_workshop.exercises.reader import work
-work(*sys.argv[1:])
-"""
-
-
 def _examine(file: Path, photographs: Sequence[str | Path]) -> _Report:
     """Judge the file in a process of its own."""
-    command = [sys.executable, "-P", "-c", _RUN, str(ASSETS.parents[1]), str(LIMIT), str(file), *map(str, photographs)]
-    process = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
-    report = _Report(**json.loads((process.stdout.splitlines() or ["{}"])[-1]))
-    if process.returncode and not report.error:
-        report.error = f"{report.doing}: {_cause_of_death(file, process)}"
+    asked = dict(file=str(file), photographs=[str(path) for path in photographs])
+    outcome = own_process.run(f"{__name__}:judge_here", asked, LIMITS)
+    known = vars(_Report())
+    told = {name: fact for name, fact in outcome.facts.items() if type(fact) is type(known.get(name))}
+    report = _Report(**told)
+    if outcome.ended and not report.error:
+        report.error = f"{report.doing or 'before your file'}: {outcome.ended}."
+        if outcome.late:
+            report.error += f" Is there a loop without an end?{_place_in(file, outcome.where)}"
+        elif outcome.last:
+            report.error += f" The last that was printed: {outcome.last[:60]}"
     return report
 
 
-def _cause_of_death(file: Path, process: subprocess.CompletedProcess) -> str:
-    """Why the process said nothing more: most often it was at one thing for too long."""
-    if "Timeout (" not in process.stderr:
-        last = process.stderr.strip().splitlines()[-1:] or [""]
-        return f"Python itself stopped, with exit status {process.returncode}. {last[0]}".rstrip()
+def _place_in(file: Path, traceback: str) -> str:
+    """The innermost line of the file in a traceback, as text that follows; nothing, where there is none."""
     name = str(file.resolve()).encode("ascii", "backslashreplace").decode()
-    said = f"stopped after {LIMIT} s. Is there a loop without an end?"
-    for path, number in re.findall(r'File "(.*)", line (\d+)', process.stderr):
+    for path, number in re.findall(r'File "(.*)", line (\d+)', traceback):
         if path == name:
-            code = file.read_text(encoding="utf-8", errors="replace").splitlines()[int(number) - 1].strip()
-            return f"{said}\n  {file.name}, line {number}: {code}"
-    return said
+            code = read_whole(file).decode(errors="replace").splitlines()[int(number) - 1].strip()
+            return f"\n  {file.name}, line {number}: {code}"
+    return ""
 
 
 # What runs in that process
 
 
 class _Beginning(io.StringIO):
-    """Keeps the beginning of what is printed, of which there may be no end."""
+    """Keeps the beginning of what is printed, and passes all of it on."""
+
+    def __init__(self, on: TextIO):
+        super().__init__()
+        self.on = on
 
     def write(self, text: str) -> int:
         super().write(text[: max(0, 500 - self.tell())])
-        return len(text)
+        return self.on.write(text)
 
 
-def work(limit: str, file: str, *photographs: str) -> None:
-    """Run the reader's file and judge its components; report on what was standard output, line by line."""
-    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    report = _Report()
-
-    def tell(**facts: object) -> None:
-        vars(report).update(facts)
-        print(json.dumps(vars(report)), file=channel, flush=True)
-        if "doing" in facts:
-            faulthandler.dump_traceback_later(float(limit), exit=True, file=sys.__stderr__)
-
+def judge_here(tell: Callable[..., None], file: str, photographs: list[str]) -> None:
+    """Run the reader's file and judge its components; tell what a `_Report` holds."""
     from vitbook_workshop.exercises.my_vit import COMPONENTS  # takes seconds, which are not the reader's
 
-    printed = sys.stdout = _Beginning()
-    sys.stderr = _Beginning()
-    try:
-        _judge_file(Path(file), [Path(name) for name in photographs], COMPONENTS, tell)
-    except SystemExit as stop:
-        tell(error=_at_the_line("Your code ends Python itself; take out exit() or sys.exit().", stop))
-    except Exception as error:
-        tell(error=_at_the_line("Your file stops with an error:", error))
+    printed, warned = _Beginning(sys.stdout), _Beginning(sys.stderr)
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(warned):
+        try:
+            _judge_file(Path(file), [Path(name) for name in photographs], COMPONENTS, tell)
+        except SystemExit as stop:
+            tell(error=_at_the_line("Your code ends Python itself; take out exit() or sys.exit().", stop))
+        except Exception as error:
+            tell(error=_at_the_line("Your file stops with an error:", error))
     first, *more = printed.getvalue().strip().splitlines() or [""]
     tell(printed=f"{first[:60]}{' …' if more else ''}")
-    os._exit(0)  # nothing that the reader registered, and no thread of theirs, keeps the process
 
 
 def _judge_file(file: Path, photographs: list[Path], components: dict, tell: Callable) -> None:
