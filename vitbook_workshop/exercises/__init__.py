@@ -43,9 +43,10 @@ def _exercises_of(topic: str) -> dict[str, Any]:
 
 @cache
 def _all_exercises() -> dict[str, Any]:
-    """Every exercise, in the order of the book: each file begins with the name of its chapter."""
-    modules = [importlib.import_module(f"{__name__}.{topic}") for topic in _topics()]
-    topics = [module.__name__.rpartition(".")[2] for module in sorted(modules, key=lambda module: module.__doc__ or "")]
+    """Every exercise, in the order of the book: each file of exercises has its chapter's name as `CHAPTER`."""
+    modules = {topic: importlib.import_module(f"{__name__}.{topic}") for topic in _topics()}
+    chapters = {topic: module.CHAPTER for topic, module in modules.items() if hasattr(module, "CHAPTER")}
+    topics = sorted(chapters, key=chapters.get)
     return {name: exercise for topic in topics for name, exercise in _exercises_of(topic).items()}
 
 

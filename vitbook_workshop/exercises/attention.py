@@ -9,6 +9,8 @@ from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_mask
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "01_attention"
+
 
 def _exponentials(scores, axes=-1):
     return (scores - scores.amax(dim=axes, keepdim=True)).exp()

@@ -9,6 +9,8 @@ from vitbook.attention_maps import attention_distance, attention_entropy, linear
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal, random_mask, random_module
 
+CHAPTER = "14_attention_distance"
+
 predict = Exercise(
     128 / 9, "list the distances from each of the three patches to all three; the mean of nine numbers.", level="easy"
 ) | {"A patch's distance to itself is 0, and counts.": 128 / 6}

@@ -7,6 +7,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "13_attention_maps"
+
 predict = Exercise(
     3 / 4,
     "after one block the class token is half patch; in the second it keeps half of that, and takes a half.",

@@ -10,6 +10,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "24_contrastive"
+
 untrained = Exercise(
     math.log(1000), "all captions are equally likely: what is the cross-entropy of 1 in 1000?", level="easy"
 ) | {

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 
+CHAPTER = "12_data"
+
 shifts = Exercise(
     1 / 16, "of the 4 shifts to the side that differ by less than a patch, one is a whole one.", level="easy"
 ) | {"That counts the shifts along one axis; there are two.": 1 / 4}

@@ -10,6 +10,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "23_dino"
+
 
 def _follow(teacher: Tensor, student: Tensor, momentum: float) -> Tensor:
     """The teacher's weight after a step."""

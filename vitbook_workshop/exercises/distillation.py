@@ -6,6 +6,8 @@ from vitbook.distillation import soft_distillation_loss, token_distillation_loss
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 
+CHAPTER = "17_distillation"
+
 parameters = Exercise(
     2 * 1024 + 1024 * 100 + 100,
     "a token, its position, and a second head with its bias: what size is each?",

@@ -8,6 +8,8 @@ from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.exercises.my_vit import COMPONENTS
 
+CHAPTER = "07_embedding"
+
 Embedding = COMPONENTS["Embedding"]
 
 

@@ -7,6 +7,8 @@ from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.exercises.my_vit import COMPONENTS
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "08_encoder"
+
 
 def _normalized(deviation, axis=-1, correction=0):
     """LayerNorm with something else in place of the root. deviation: (variance, ε) → what to divide by."""

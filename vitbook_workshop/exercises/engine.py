@@ -7,6 +7,8 @@ import torch
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 
+CHAPTER = "11_engine"
+
 steps = Exercise(
     24_000, "4 % are set apart first; a batch that is not full waits; then 64 epochs of that.", level="easy"
 ) | {"The images that are set apart are not trained on.": 64 * (50_000 // 128)}

@@ -8,6 +8,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "26_export"
+
 
 def _both(pair: tuple[Tensor, Tensor] | Tensor | None) -> Tensor | None:
     """Whole numbers beside their scales, as one tensor; what is one already, or nothing, stays."""

@@ -11,6 +11,8 @@ from vitbook.features import neighbor_votes
 from vitbook_workshop.exercises.grading import Exercise, Refused
 from vitbook_workshop.exercises.inputs import normal, random_module
 
+CHAPTER = "16_fine_tuning"
+
 share = Exercise(
     lambda layer, depth, decay: decay ** (depth + 1 - layer),
     "the head is layer depth + 1 and has a share of 1; each layer below it has decay times that of the one above.",

@@ -9,6 +9,8 @@ from vitbook.features import neighbor_votes
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 
+CHAPTER = "18_heads"
+
 iou = Exercise(
     3 / 5,
     "columns are enough: how many have both squares in common, and how many does either of them cover?",

@@ -8,6 +8,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal, random_order
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "22_mae"
+
 
 def _orders(generator: torch.Generator, batch: int, length: int) -> Tensor:
     """Orders that are not their own inverse, (B, N)."""

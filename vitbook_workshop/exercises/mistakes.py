@@ -5,6 +5,8 @@ from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import images_and_vit, normal, random_module, random_order
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "19_mistakes"
+
 count = Exercise(
     (10 * 0.9 + 0.5) / 11, "each of the eleven batches has one vote: ten say 0.9, the last says 15/30.", level="easy"
 ) | {

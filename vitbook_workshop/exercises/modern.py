@@ -8,6 +8,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "21_modern"
+
 
 def _rms_norm(x: torch.Tensor, gain: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """x / √(mean x² + ε) · γ. (..., D), (D,) → (..., D)."""

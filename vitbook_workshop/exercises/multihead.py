@@ -9,6 +9,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "04_multihead"
+
 merge_heads = Exercise(
     multihead.merge_heads,
     "exchange heads and tokens first, then join heads and columns, the last two axes.",

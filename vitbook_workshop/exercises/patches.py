@@ -8,6 +8,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "06_patches"
+
 
 def _rearranged(order):
     return lambda x, patch_size: rearrange(x, order, p=patch_size, q=patch_size)

@@ -5,6 +5,8 @@ import torch
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 
+CHAPTER = "15_pretrained"
+
 numbers = Exercise(
     86_567_656 + 769 * (21_843 - 1_000), "only the head differs: 768 weights and a bias for each class.", level="easy"
 ) | {

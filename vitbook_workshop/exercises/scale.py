@@ -7,6 +7,8 @@ from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "02_scale"
+
 jacobian = Exercise(
     lambda weights: torch.diag_embed(weights) - weights.unsqueeze(-1) * weights.unsqueeze(-2),
     "entry (i, j) is wᵢ(1 − wᵢ) where i = j and −wᵢwⱼ elsewhere, for each row of weights separately.",

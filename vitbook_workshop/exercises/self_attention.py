@@ -11,6 +11,8 @@ from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_module
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "03_self_attention"
+
 by_hand = Exercise(
     lambda x, w_q, w_k, w_v: attention(x @ w_q, x @ w_k, x @ w_v)[0],
     "project x three times, divide the scores by √D_h, softmax over the keys, average the values with these weights.",

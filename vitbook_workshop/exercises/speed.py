@@ -6,6 +6,8 @@ from vitbook.attention import attention, attention_weights
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 
+CHAPTER = "20_speed"
+
 
 def _flops(x, maps=24, products=4):
     """B(maps · TD² + products · T²D) for tokens (B, T, D)."""

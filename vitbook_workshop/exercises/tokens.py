@@ -7,6 +7,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "25_tokens"
+
 
 def _owners(generator: torch.Generator, rows: int, length: int, images: int) -> torch.Tensor:
     """Owners in ascending order, with padding at the end of each row."""

@@ -11,6 +11,8 @@ from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "10_training"
+
 loss = Exercise(
     lambda logits, labels, smoothing: F.cross_entropy(logits, labels, label_smoothing=smoothing),
     "log_softmax; minus (1 − smoothing) times the true class's entry, minus smoothing times the mean of all.",

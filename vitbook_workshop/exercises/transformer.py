@@ -10,6 +10,8 @@ from vitbook_workshop.exercises import my_vit
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "05_transformer"
+
 
 def _past(tokens):
     return causal_mask(tokens.shape[1])

@@ -5,6 +5,8 @@ from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.exercises.my_vit import COMPONENTS
 from vitbook_workshop.faults import mistakes as wrong
 
+CHAPTER = "09_vit"
+
 pool = Exercise(
     lambda z, pool: z[:, 0] if pool == "class" else z[:, 1:].mean(dim=1),
     "the class token is token 0; the mean runs over the other tokens, axis 1.",
