@@ -31,7 +31,7 @@ def same_random_numbers():
 
 @pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
 def precision(request):
-    """New tensors and modules are of this dtype; properties.TOLERANCE says how close equal is."""
+    """New tensors and modules are of this dtype; small_examples.TOLERANCE says how close equal is."""
     torch.set_default_dtype(request.param)
     yield request.param
     torch.set_default_dtype(torch.float32)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from properties import HEADS, B, D, T, close, shake
+from small_models import HEADS, B, D, T, close, shake
 
 from vitbook.attention import attention, gaussian_attention
 from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads

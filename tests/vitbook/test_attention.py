@@ -2,12 +2,13 @@
 
 import math
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import HEADS, B, S, T, close
+from small_models import HEADS, B, S, T, close
 
 from vitbook.attention import attention, fused_attention, gaussian_attention
+from vitbook_workshop.faults.checks_of_parts import attention_equals_torch
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -18,7 +19,7 @@ def queries_keys_values(*leading: int):
 
 @both_precisions
 def test_fused_attention_equals_torch():
-    check.attention_equals_torch(lambda q, k, v, mask=None: (fused_attention(q, k, v, mask), None))
+    attention_equals_torch(lambda q, k, v, mask=None: (fused_attention(q, k, v, mask), None))
 
 
 @both_precisions
@@ -26,7 +27,7 @@ def test_fused_attention_equals_torch():
 def test_leading_dimensions_broadcast_and_the_fused_kernel_agrees(mask_shape):
     q, k, v = torch.randn(B, 1, T, 4), torch.randn(HEADS, S, 4), torch.randn(1, 1, S, 6)
     mask = None if mask_shape is None else torch.rand(mask_shape) < 0.6
-    check.same_map(lambda *qkv: attention(*qkv, mask)[0], lambda *qkv: fused_attention(*qkv, mask), q, k, v)
+    small_models.same_map(lambda *qkv: attention(*qkv, mask)[0], lambda *qkv: fused_attention(*qkv, mask), q, k, v)
     apart = attention(q.expand(B, HEADS, T, 4), k.expand(B, HEADS, S, 4), v.expand(B, HEADS, S, 6), mask)
     for got, expected in zip(attention(q, k, v, mask), apart, strict=True):
         close(got.expand_as(expected), expected)
@@ -54,7 +55,7 @@ def test_dropout_keeps_the_output_on_average_and_the_returned_weights_as_they_we
     dropped = [attention(q, k, v, dropout_p=0.25) for _ in range(1000)]
     torch.testing.assert_close(torch.stack([o for o, _ in dropped]).mean(dim=0), output, rtol=0, atol=0.1)
     assert all(torch.equal(w, weights) for _, w in dropped)
-    assert all(check.differ(o, output) for o, _ in dropped[:5])
+    assert all(small_models.differ(o, output) for o, _ in dropped[:5])
 
 
 @both_precisions

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from properties import small_config
+from small_models import small_config
 from torch.testing import assert_close
 
 from vitbook.contrastive import (

@@ -3,11 +3,11 @@
 import copy
 import math
 
-import properties as check
 import pytest
+import small_models
 import torch
 import torch.nn.functional as F
-from properties import backbone, small_config
+from small_models import backbone, small_config
 from torch.testing import assert_close
 
 from vitbook.dino import (
@@ -31,7 +31,7 @@ K = 6
 
 
 def pair(**settings) -> StudentAndTeacher:
-    return check.shake(StudentAndTeacher(backbone(), ProjectionHead(12, K, 16, 8), **settings)).double()
+    return small_models.shake(StudentAndTeacher(backbone(), ProjectionHead(12, K, 16, 8), **settings)).double()
 
 
 def test_the_loss_is_the_authors_sum_over_pairs():
@@ -87,7 +87,7 @@ def test_views_are_for_the_plain_model():
 
 def test_gradients_reach_the_student_alone_and_the_teacher_follows():
     model = pair()
-    large, small = [check.pictures() for _ in range(2)], [torch.randn(2, 3, 4, 4).double() for _ in range(3)]
+    large, small = [small_models.pictures() for _ in range(2)], [torch.randn(2, 3, 4, 4).double() for _ in range(3)]
     student, teacher = model(large, small)
     assert (student.shape, teacher.shape) == ((5, 2, K), (2, 2, K))
     assert_close(student[3], model.student(small[1]))
@@ -123,7 +123,7 @@ def test_colors_change_by_no_more_than_asked():
     assert_close(random_colors(images, strength=0, gray=0), images)
     gray = random_colors(images, strength=0, gray=1)
     assert_close(gray, images.mean(dim=1, keepdim=True).expand_as(images))
-    assert check.differ(random_colors(images), images)
+    assert small_models.differ(random_colors(images), images)
     tinted = random_colors(images, strength=0, gray=0, tint=0.3)
     scale = tinted.std(dim=(2, 3)) / images.std(dim=(2, 3))
     assert 0.7 < scale.min() < 0.85 < 1.15 < scale.max() < 1.3

@@ -2,11 +2,11 @@
 
 import math
 
-import properties as check
 import pytest
+import small_models
 import torch
 import torch.nn.functional as F
-from properties import GRID, B, C, D, K, N, close, differ, images, small_config
+from small_models import GRID, B, C, D, K, N, close, differ, images, small_config
 from torch import Tensor
 
 from vitbook.distillation import (
@@ -23,7 +23,7 @@ both_precisions = pytest.mark.usefixtures("precision")
 
 
 def distilled(**changes) -> DistilledVisionTransformer:
-    return check.shake(DistilledVisionTransformer(small_config(**changes)))
+    return small_models.shake(DistilledVisionTransformer(small_config(**changes)))
 
 
 def some_logits(batch: int = 4, num_classes: int = 3) -> tuple[Tensor, Tensor, Tensor]:
@@ -47,7 +47,7 @@ def test_the_model_is_its_equations():
     tokens = [model.embedding.cls_token, model.embedding.dist_token]
     z = torch.cat([token.repeat(B, 1, 1) for token in tokens] + [model.embedding.patch_embed(x)], dim=1)
     z = model.encoder(z + model.embedding.positions.pos_embed)
-    y, y_dist = (check.layer_norm(z[:, token], model.norm) for token in (0, 1))
+    y, y_dist = (small_models.layer_norm(z[:, token], model.norm) for token in (0, 1))
     class_logits, distillation_logits = model.both_heads(x)
     close(class_logits, y @ model.head.weight.T + model.head.bias)
     close(distillation_logits, y_dist @ model.head_dist.weight.T + model.head_dist.bias)

@@ -1,9 +1,9 @@
 """Equation 1 by hand, any positions, and the patches that training drops."""
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
+from small_models import HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
 
 from vitbook.embedding import POSITIONS, ImageEmbedding, drop_patches
 from vitbook.patches import PatchEmbedding
@@ -18,7 +18,7 @@ def embedding(**settings) -> ImageEmbedding:
 @pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("class_token", [True, False])
 def test_any_positions_go_with_and_without_a_class_token(positions, class_token):
-    module, x = check.shake(embedding(positions=positions, class_token=class_token)), images()
+    module, x = small_models.shake(embedding(positions=positions, class_token=class_token)), images()
     z = module(x)
     assert z.shape == (B, N + class_token, D)
     assert len(module.prefix_tokens) == class_token

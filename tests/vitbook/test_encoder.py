@@ -1,9 +1,9 @@
 """Equations 2 and 3 agree with torch's pre-norm layer; dropout and stochastic depth act where they should."""
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import HEADS, HIDDEN, B, D, T, same_map
+from small_models import HEADS, HIDDEN, B, D, T, same_map
 from torch.testing import assert_close
 
 from vitbook.encoder import MLP, DropPath, Encoder, EncoderBlock
@@ -14,7 +14,7 @@ both_precisions = pytest.mark.usefixtures("precision")
 
 @both_precisions
 def test_the_encoder_is_its_blocks_one_after_the_other():
-    encoder, x = check.build(Encoder), torch.randn(B, T, D)
+    encoder, x = small_models.build(Encoder), torch.randn(B, T, D)
     first, second, third = encoder.blocks
     same_map(encoder, lambda x: third(second(first(x))), x)
 

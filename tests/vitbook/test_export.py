@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from properties import backbone, small_config
+from small_models import backbone, small_config
 from torch.testing import assert_close
 
 from vitbook.cnn import CNNConfig, WhiteningCNN

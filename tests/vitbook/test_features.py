@@ -3,23 +3,23 @@
 import math
 
 import numpy as np
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import backbone, pictures
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
+from small_models import backbone, pictures
 from torch.testing import assert_close
 
 from vitbook.features import collect_features, feature_colors, feature_map, neighbor_votes, stored_features
 
 B, D, K = 2, 12, 5
-ROWS, COLUMNS = GRID = check.GRID  # (2, 3) patches of 4 pixels
+ROWS, COLUMNS = GRID = small_models.GRID  # (2, 3) patches of 4 pixels
 
 
 def test_a_map_has_each_patch_at_its_place():
     for model in (backbone(), backbone(class_token=False, pool="mean")):
-        tokens = model.tokens(pictures := check.images().double())
+        tokens = model.tokens(pictures := small_models.images().double())
         first = int(model.config.class_token)
         expected = torch.empty(B, D, ROWS, COLUMNS, dtype=torch.float64)
         for row in range(ROWS):

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from properties import backbone, pictures
+from small_models import backbone, pictures
 from torch import nn
 from torch.testing import assert_close
 

@@ -1,9 +1,9 @@
 """Masked autoencoders: equal to the authors' model in transformers, and blind to what is hidden."""
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import backbone
+from small_models import backbone, shake
 from torch.testing import assert_close
 
 from vitbook.mae import MaskedAutoencoder, masked_loss, paint, patch_targets, pretrain, random_masking
@@ -20,7 +20,7 @@ THEIR_NAMES = {
 
 
 def small(**changes) -> MaskedAutoencoder:
-    return check.shake(MaskedAutoencoder(backbone(**changes), dim=8, depth=2, num_heads=2, ratio=0.6)).double().eval()
+    return shake(MaskedAutoencoder(backbone(**changes), dim=8, depth=2, num_heads=2, ratio=0.6)).double().eval()
 
 
 @torch.no_grad()
@@ -97,16 +97,16 @@ def test_a_ratio_that_hides_all_or_nothing_is_refused(ratio):
 @pytest.mark.parametrize("changes", [{}, {"pool": "mean", "class_token": False}])
 @torch.no_grad()
 def test_what_is_hidden_changes_nothing_that_is_painted(changes):
-    model, images, noise = small(**changes), check.images().double(), torch.rand(2, 6)
+    model, images, noise = small(**changes), small_models.images().double(), torch.rand(2, 6)
     predicted, hidden = model(images, noise)
     others = paint(images, torch.randn_like(predicted), hidden, 4)
-    assert check.differ(others, images)
+    assert small_models.differ(others, images)
     assert_close(model(others, noise)[0], predicted)
 
 
 @torch.no_grad()
 def test_the_encoder_is_the_backbone_on_the_visible_patches():
-    model, images = small(), check.images().double()
+    model, images = small(), small_models.images().double()
     z, restore, hidden = model.encode(images)
     embedded = model.backbone.embedding(images)
     for i in range(2):
@@ -117,14 +117,14 @@ def test_the_encoder_is_the_backbone_on_the_visible_patches():
 
 @torch.no_grad()
 def test_painting_leaves_what_is_visible():
-    images, hidden = check.images(), torch.tensor([[True, False, True, True, False, True]] * 2)
+    images, hidden = small_models.images(), torch.tensor([[True, False, True, True, False, True]] * 2)
     painted = paint(images, torch.zeros(2, 6, 48), hidden, 4)
     assert_close(patchify(painted, 4)[~hidden], patchify(images, 4)[~hidden], rtol=0, atol=0)
     assert not patchify(painted, 4)[hidden].any()
 
 
 def test_normalized_targets_have_mean_0_and_variance_1_in_every_patch():
-    targets = patch_targets(5 + 3 * check.images(), 4, normalized=True)
+    targets = patch_targets(5 + 3 * small_models.images(), 4, normalized=True)
     assert_close(targets.mean(dim=-1), torch.zeros(2, 6), rtol=0, atol=1e-6)
     assert_close(targets.var(dim=-1), torch.ones(2, 6), rtol=0, atol=1e-5)
     assert not patch_targets(torch.full((1, 3, 8, 12), 7.0), 4, normalized=True).any()  # a flat patch

@@ -2,10 +2,10 @@
 
 from dataclasses import asdict, replace
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import HEADS, HIDDEN, B, D, N, T
+from small_models import HEADS, HIDDEN, B, D, N, T
 from torch import nn
 from torch.testing import assert_close
 
@@ -21,23 +21,23 @@ EVERYTHING = dict(norm="rms", rotary_base=100.0, qk_norm=True, layer_scale=0.3, 
 
 
 def config(**changes) -> ModernConfig:
-    return ModernConfig(**asdict(check.small_config()) | changes)
+    return ModernConfig(**asdict(small_models.small_config()) | changes)
 
 
 def shaken(**changes) -> ModernViT:
-    return check.shake(ModernViT(config(**changes))).eval()
+    return small_models.shake(ModernViT(config(**changes))).eval()
 
 
 @torch.no_grad()
 def test_with_all_parts_off_it_is_the_plain_model():
-    plain, ours = VisionTransformer(check.small_config()), ModernViT(config())
-    ours.load_state_dict(check.shake(plain).state_dict())
-    x = check.images()
+    plain, ours = VisionTransformer(small_models.small_config()), ModernViT(config())
+    ours.load_state_dict(small_models.shake(plain).state_dict())
+    x = small_models.images()
     assert_close(ours(x), plain(x))
 
 
 def test_rms_norm_equals_torchs():
-    ours, theirs, x = check.shake(modern.RMSNorm(D)), nn.RMSNorm(D, eps=1e-6), torch.randn(B, T, D)
+    ours, theirs, x = small_models.shake(modern.RMSNorm(D)), nn.RMSNorm(D, eps=1e-6), torch.randn(B, T, D)
     theirs.load_state_dict(ours.state_dict())
     assert_close(ours(x), theirs(x))
 
@@ -60,7 +60,7 @@ def test_angles_of_the_corners():
 @torch.no_grad()
 def test_turned_attention_knows_offsets_alone():
     """Patches moved to another corner of a larger grid, of the same spacing, have the same scores."""
-    layer, x = check.shake(ModernAttention(D, HEADS)), torch.randn(B, 4, D)
+    layer, x = small_models.shake(ModernAttention(D, HEADS)), torch.randn(B, 4, D)
     wide = rotary_angles((4, 4), D // HEADS).unflatten(0, (4, 4))
     scores = []
     for row, column in ((0, 0), (2, 1)):
@@ -78,7 +78,7 @@ def test_a_layer_scale_of_zero_is_the_identity(swiglu):
 
 @torch.no_grad()
 def test_a_layer_scale_folds_into_the_map_before_it():
-    scaled = check.shake(modern.ScaledLinear(D, HIDDEN))
+    scaled = small_models.shake(modern.ScaledLinear(D, HIDDEN))
     folded, x = nn.Linear(D, HIDDEN), torch.randn(B, T, D)
     folded.weight.copy_(scaled.gamma[:, None] * scaled.weight)
     folded.bias.copy_(scaled.gamma * scaled.bias)
@@ -94,7 +94,7 @@ def test_swiglu_has_as_many_weights_at_two_thirds_of_the_width():
 
 
 def test_swiglu_by_a_loop():
-    mlp, x = check.shake(modern.SwiGLU(3, 2)), torch.randn(3)
+    mlp, x = small_models.shake(modern.SwiGLU(3, 2)), torch.randn(3)
     w, v, b, c = *mlp.fc1.weight.chunk(2), *mlp.fc1.bias.chunk(2)
     hidden = [(g := w[i] @ x + b[i]) / (1 + (-g).exp()) * (v[i] @ x + c[i]) for i in range(2)]
     assert_close(mlp(x), mlp.fc2(torch.stack(hidden)))
@@ -102,7 +102,7 @@ def test_swiglu_by_a_loop():
 
 @torch.no_grad()
 def test_attention_pooling_equals_torchs():
-    ours, z = check.shake(modern.AttentionPooling(D, HEADS, HIDDEN)), torch.randn(B, N, D)
+    ours, z = small_models.shake(modern.AttentionPooling(D, HEADS, HIDDEN)), torch.randn(B, N, D)
     theirs = nn.MultiheadAttention(D, HEADS, batch_first=True)
     three = [ours.attn.query, ours.attn.key, ours.attn.value]
     theirs.in_proj_weight.copy_(torch.cat([linear.weight for linear in three]))
@@ -128,11 +128,11 @@ def test_everything_at_once_resizes_and_comes_back_from_its_weights():
 
 @pytest.mark.parametrize("changes", [{part: value} for part, value in EVERYTHING.items()])
 def test_every_part_has_an_effect_and_learns(changes):
-    plain, model, x = shaken(), shaken(**changes), check.images()
+    plain, model, x = shaken(), shaken(**changes), small_models.images()
     own = model.state_dict()
     shared = {name: v for name, v in plain.state_dict().items() if name in own and v.shape == own[name].shape}
     model.load_state_dict(shared, strict=False)
-    assert check.differ(model(x), plain(x))
+    assert small_models.differ(model(x), plain(x))
     model(x).square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad.abs().max() > 0, name
@@ -143,7 +143,7 @@ def test_a_checkpoint_brings_its_parts_back(tmp_path):
     model = ModernViT(config(**EVERYTHING))
     facts = {"model": asdict(model.config), "mean": [0.5] * 3, "std": [0.2] * 3, "class_names": list("abcdefghi")}
     save_checkpoint(tmp_path, "best", model.state_dict(), facts)
-    twin, x = load_pretrained(tmp_path / "best.json").model, check.images()
+    twin, x = load_pretrained(tmp_path / "best.json").model, small_models.images()
     assert twin.config == model.config
     assert_close(twin(x), model.eval()(x))
 

@@ -2,10 +2,10 @@
 
 import copy
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import HEADS, B, D, T, close, same_map
+from small_models import HEADS, B, D, T, close, same_map
 from torch import nn
 
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention, merge_heads, split_heads
@@ -15,7 +15,7 @@ TWINS = [ListOfHeads, HeadShapedAttention]
 
 
 def msa(**settings) -> MultiHeadSelfAttention:
-    return check.shake(MultiHeadSelfAttention(D, HEADS, **settings))
+    return small_models.shake(MultiHeadSelfAttention(D, HEADS, **settings))
 
 
 @both_precisions
@@ -68,7 +68,7 @@ def test_heads_split_into_neighbouring_numbers_and_merge_again():
 @pytest.mark.parametrize("name", ["attention_dropout", "dropout"])
 def test_each_dropout_acts_in_training_alone_and_spares_the_returned_weights(name):
     module, x = msa(**{name: 0.5}), torch.randn(B, T, D)
-    assert check.differ(module(x), module(x)) and check.differ(module.attend(x)[0], module.attend(x)[0])
+    assert small_models.differ(module(x), module(x)) and small_models.differ(module.attend(x)[0], module.attend(x)[0])
     assert torch.equal(module.attend(x)[1], module.attend(x)[1])
     module.eval()
     close(module(x), module.attend(x)[0])

@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from properties import HEADS, HEIGHT, WIDTH, B, C, D, P, T, images, shake, small_config
+from small_models import HEADS, HEIGHT, WIDTH, B, C, D, P, T, images, shake, small_config
 
 from vitbook.attention import attention, attention_weights, fused_attention, quickest_attention
 from vitbook.multihead import MultiHeadSelfAttention

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from properties import B, C, D, P, images, same_map
+from small_models import B, C, D, P, images, same_map
 from torch import nn
 
 from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, patchify, stem_stride

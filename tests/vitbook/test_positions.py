@@ -1,11 +1,12 @@
 """The kinds of positions by their closed forms, and resized."""
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import GRID, HEIGHT, WIDTH, C, D, N, P, close
+from scipy.ndimage import zoom
+from small_models import GRID, HEIGHT, WIDTH, C, D, N, P, close
 
-from vitbook.embedding import ImageEmbedding
+from vitbook.embedding import ImageEmbedding, resize_positions
 from vitbook.patches import PatchEmbedding
 from vitbook.positions import sincos_positions, sincos_positions_2d
 
@@ -18,7 +19,7 @@ def embedding(**settings) -> ImageEmbedding:
 
 @both_precisions
 def test_learned_tables_of_rows_and_columns_meet_in_each_patch():
-    module = check.shake(embedding(positions="learned_2d")).positions
+    module = small_models.shake(embedding(positions="learned_2d")).positions
     table = module()[0]
     assert not table[0].any()
     for row in range(GRID[0]):
@@ -55,3 +56,24 @@ def test_each_table_of_two_is_resized_by_itself():
     between = [left, 0.75 * left + 0.25 * middle, 0.25 * left + 0.75 * middle]
     between += [0.75 * middle + 0.25 * right, 0.25 * middle + 0.75 * right, right]
     close(module.positions.columns[0].detach(), torch.stack(between))
+
+
+def resizing_equals_zoom(resize):
+    """Google's own resizing, scipy's zoom of order 1, on grids that are not square; the class row stays."""
+    for prefix, new in ((1, (4, 7)), (0, (3, 3)), (2, (5, 2))):
+        table = torch.randn(1, prefix + N, D)
+        got = resize(table, GRID, new, prefix, mode="bilinear", align_corners=True, antialias=False)
+        factors = (new[0] / GRID[0], new[1] / GRID[1], 1)
+        expected = torch.from_numpy(zoom(table[0, prefix:].view(*GRID, D).numpy(), factors, order=1))
+        assert torch.equal(got[:, :prefix], table[:, :prefix])
+        close(got[0, prefix:], expected.flatten(0, 1))
+
+
+@both_precisions
+def test_a_table_is_resized_as_google_does_it_and_not_with_rows_for_columns():
+    def rows_for_columns(pos_embed, old_grid, new_grid, prefix=1, **how):
+        return resize_positions(pos_embed, old_grid[::-1], new_grid, prefix, **how)
+
+    resizing_equals_zoom(resize_positions)
+    with pytest.raises(AssertionError):
+        resizing_equals_zoom(rows_for_columns)

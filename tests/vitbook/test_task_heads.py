@@ -3,8 +3,8 @@
 import math
 from itertools import permutations
 
-import properties as check
 import pytest
+import small_models
 import torch
 import torch.nn.functional as F
 from sklearn.metrics import average_precision_score, jaccard_score
@@ -28,8 +28,8 @@ from vitbook.task_heads import (
 from vitbook.vit import VisionTransformer
 
 B, D, K = 2, 12, 5
-ROWS, COLUMNS = GRID = check.GRID  # (2, 3) patches of 4 pixels
-P = check.P
+ROWS, COLUMNS = GRID = small_models.GRID  # (2, 3) patches of 4 pixels
+P = small_models.P
 
 
 def features(batch: int = B) -> torch.Tensor:
@@ -38,7 +38,7 @@ def features(batch: int = B) -> torch.Tensor:
 
 def test_a_heatmap_head_equals_loops():
     s = 3
-    head = check.shake(HeatmapHead(D, K, s).double())
+    head = small_models.shake(HeatmapHead(D, K, s).double())
     x, weight = features(), head.proj.weight  # (D, K, s, s)
     expected = torch.empty(B, K, ROWS * s, COLUMNS * s, dtype=torch.float64)
     for y in range(ROWS * s):
@@ -73,7 +73,7 @@ def test_a_target_equals_a_gaussian():
 
 
 def test_a_segmentation_head_equals_loops():
-    head = check.shake(SegmentationHead(D, K, P).double())
+    head = small_models.shake(SegmentationHead(D, K, P).double())
     x = features()
     scores = torch.einsum("bdhw,kd->bkhw", x, head.proj.weight.flatten(1)) + head.proj.bias[:, None, None]
 
@@ -116,7 +116,7 @@ def test_a_box_lies_on_its_patch_until_the_token_moves_it():
         place = [(column + 0.5) / COLUMNS, (row + 0.5) / ROWS, 0.25, 0.25]
         assert_close(boxes[:, n], torch.tensor([place] * B, dtype=torch.float64))
     x = features()
-    logits, boxes = check.shake(head)(x)
+    logits, boxes = small_models.shake(head)(x)
     token = x[:, :, 1, 2]  # of the last patch
     assert_close(logits[:, -1], token @ head.classes.weight.T + head.classes.bias)
     start = torch.tensor([2.5 / 3, 1.5 / 2, 0.25, 0.25], dtype=torch.float64)
@@ -198,7 +198,7 @@ def test_detections_are_judged_on_the_device_where_they_are():
 
 
 def test_a_hidden_layer_equals_its_formula_and_starts_at_log_k():
-    head = check.shake(HiddenLayerHead(D, 7, K).double())
+    head = small_models.shake(HiddenLayerHead(D, 7, K).double())
     x = torch.randn(B, D, dtype=torch.float64)
     hidden = x @ head.pre_logits.weight.T + head.pre_logits.bias
     hidden = (hidden.exp() - (-hidden).exp()) / (hidden.exp() + (-hidden).exp())
@@ -219,20 +219,20 @@ def test_a_target_far_from_every_cell_is_finite_in_any_precision(dtype):
 
 @pytest.mark.parametrize("head", [HeatmapHead(D, K, 2), SegmentationHead(D, K, P), HiddenLayerHead(D, 7, K)], ids=type)
 def test_a_head_starts_by_preferring_nothing_and_its_gradient_reaches_the_backbone_from_then_on(head):
-    model = check.shake(VisionTransformer(check.small_config(num_classes=0)))
+    model = small_models.shake(VisionTransformer(small_models.small_config(num_classes=0)))
     dense = not isinstance(head, HiddenLayerHead)
 
     def loss():
         output = head(feature_map(model, images) if dense else model.features(images))
         return (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum(), output
 
-    images = check.images()
+    images = small_models.images()
     first, output = loss()
     assert output.count_nonzero() == 0
     first.backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     assert all(gradient.count_nonzero() == 0 for gradient in gradients)
-    check.shake(head)
+    small_models.shake(head)
     loss()[0].backward()
     assert all(p.grad.count_nonzero() > 0 for p in [*model.encoder.parameters(), *head.parameters()])
 

@@ -1,9 +1,9 @@
 """Any number of tokens: packed equals alone, unmerged equals the model, windows equal masked attention."""
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import backbone, small_config
+from small_models import backbone, small_config
 from torch.testing import assert_close
 
 from vitbook import tokens
@@ -47,7 +47,7 @@ def test_a_sequence_longer_than_a_row_is_refused():
 
 @torch.no_grad()
 def test_merging_nothing_is_the_model_and_merging_goes_down_to_the_class_token():
-    model, images = backbone(), check.images().double()
+    model, images = backbone(), small_models.images().double()
     assert_close(merging_logits(model, images, r=0), model(images))
     z, groups = encode_merging(model.encoder, model.embedding(images), r=9)
     tokens_left = 7
@@ -69,7 +69,7 @@ def test_the_most_similar_pair_merges():
 @pytest.mark.parametrize(("r", "changes"), [(-1, {}), (2, {"pool": "mean"})])
 def test_merging_refuses_what_it_cannot_do(r, changes):
     with pytest.raises(ValueError, match="expected r of 0 or more and pool 'class', got r = "):
-        merging_logits(backbone(**changes), check.images().double(), r)
+        merging_logits(backbone(**changes), small_models.images().double(), r)
 
 
 @pytest.mark.door

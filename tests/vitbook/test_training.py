@@ -2,11 +2,11 @@
 
 import copy
 
-import properties as check
 import pytest
+import small_models
 import torch
 import torch.nn.functional as F
-from properties import HIDDEN, D, K
+from small_models import HIDDEN, D, K
 from torch import nn
 
 from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine
@@ -18,7 +18,7 @@ both_precisions = pytest.mark.usefixtures("precision")
 
 
 def test_frozen_parameters_are_left_out():
-    model = check.classifier()
+    model = small_models.classifier()
     model[0].weight.requires_grad_(False)
     decaying, others = parameter_groups(model, 0.1)
     assert [p.shape for p in decaying["params"]] == [(K, HIDDEN)]
@@ -63,7 +63,7 @@ def test_the_optimizer_follows_the_schedule():
     rates = []
     model.register_forward_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
     for _ in range(3):
-        train_epoch(model, check.unequal_batches(), optimizer, schedule)
+        train_epoch(model, small_models.unequal_batches(), optimizer, schedule)
     assert rates == [0.5 * warmup_cosine(step, 6, 2) for step in range(6)]
 
 
@@ -77,7 +77,7 @@ def test_the_warmup_must_end_before_the_training(total, warmup, message):
 
 
 def test_label_smoothing_is_torchs_and_augmentation_comes_first():
-    model, (x, labels) = nn.Linear(D, K), check.unequal_batches()[0]
+    model, (x, labels) = nn.Linear(D, K), small_models.unequal_batches()[0]
     expected = F.cross_entropy(model(2 * x), labels, label_smoothing=0.3).item()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss = train_epoch(model, [(x, labels)], optimizer, label_smoothing=0.3, augment=lambda x: 2 * x)
@@ -89,7 +89,7 @@ def test_a_long_gradient_is_shortened_and_a_short_one_is_not_nor_any_by_0():
         model = nn.Linear(D, K)
         before = copy.deepcopy(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-        x, labels = check.unequal_batches()[0]
+        x, labels = small_models.unequal_batches()[0]
         gradients = torch.autograd.grad(F.cross_entropy(before(x), labels), list(before.parameters()))
         length = torch.cat([gradient.flatten() for gradient in gradients]).norm().item()
         train_epoch(model, [(x, labels)], optimizer, clip_norm=clip_norm)
@@ -104,8 +104,8 @@ def test_a_clip_norm_below_0_is_named():
 
 
 def test_an_epoch_trains_in_training_mode():
-    model = check.classifier().eval()
-    train_epoch(model, check.unequal_batches(), torch.optim.SGD(model.parameters(), lr=0.1))
+    model = small_models.classifier().eval()
+    train_epoch(model, small_models.unequal_batches(), torch.optim.SGD(model.parameters(), lr=0.1))
     assert model.training
 
 
@@ -133,18 +133,18 @@ def test_calibration_is_the_gap_between_what_is_said_and_what_is_right():
 
 
 def test_evaluation_keeps_no_graph_and_changes_nothing():
-    model = check.classifier()
+    model = small_models.classifier()
     before = copy.deepcopy(model.state_dict())
-    evaluation = evaluate(model, check.unequal_batches())
+    evaluation = evaluate(model, small_models.unequal_batches())
     assert not evaluation.logits.requires_grad
     assert evaluation.logits.shape == (7, K) and evaluation.labels.shape == (7,)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_evaluation_leaves_a_frozen_part_in_its_own_mode():
-    model = check.classifier().train()
+    model = small_models.classifier().train()
     model[2].eval()
-    evaluate(model, check.unequal_batches())
+    evaluate(model, small_models.unequal_batches())
     assert model.training and not model[2].training
 
 

@@ -2,10 +2,10 @@
 
 import math
 
-import properties as check
 import pytest
+import small_models
 import torch
-from properties import HEADS, HIDDEN, B, D, S, T, close, same_map
+from small_models import HEADS, HIDDEN, B, D, S, T, build, close, same_map, shake
 from torch import nn
 
 from vitbook.transformer import (
@@ -26,7 +26,7 @@ TORCH = dict(dropout=0.0, batch_first=True, norm_first=False)
 def copied(ours: nn.Module, theirs: nn.Module, norms: int) -> list[tuple[nn.Parameter, nn.Parameter]]:
     """Pairs of parameters of a layer of ours and of torch's, ours copied into theirs."""
     parts = [
-        (check.shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
+        (shake(ours).attn.qkv, theirs.self_attn, "in_proj_"),
         (ours.attn.proj, theirs.self_attn.out_proj, ""),
     ]
     parts += [(ours.mlp[0], theirs.linear1, ""), (ours.mlp[2], theirs.linear2, "")]
@@ -50,7 +50,10 @@ def copy_cross_attention(ours: MultiHeadCrossAttention, theirs: nn.MultiheadAtte
 @pytest.mark.parametrize("scale", [1.0, 1e-2])  # in small numbers LayerNorm's eps shows
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
 def test_the_encoder_layer_equals_torchs(masked, scale):
-    ours, theirs = check.build(EncoderLayer), nn.TransformerEncoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH)
+    ours, theirs = (
+        build(EncoderLayer),
+        nn.TransformerEncoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH),
+    )
     pairs = copied(ours, theirs, norms=2)
     same_map(
         lambda x: ours(x, WORDS[:, None, None] if masked else None),
@@ -63,7 +66,10 @@ def test_the_encoder_layer_equals_torchs(masked, scale):
 @both_precisions
 @pytest.mark.parametrize("masked", [False, True], ids=["unmasked memory", "masked memory"])
 def test_the_decoder_layer_equals_torchs(masked):
-    ours, theirs = check.build(DecoderLayer), nn.TransformerDecoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH)
+    ours, theirs = (
+        build(DecoderLayer),
+        nn.TransformerDecoderLayer(D, HEADS, HIDDEN, activation="relu", **TORCH),
+    )
     pairs = copied(ours, theirs, norms=3)
     copy_cross_attention(ours.cross, theirs.multihead_attn)
     same_map(
@@ -76,7 +82,10 @@ def test_the_decoder_layer_equals_torchs(masked):
 
 @both_precisions
 def test_cross_attention_equals_torchs_and_gives_its_weights():
-    ours, theirs = check.shake(MultiHeadCrossAttention(D, HEADS)), nn.MultiheadAttention(D, HEADS, batch_first=True)
+    ours, theirs = (
+        shake(MultiHeadCrossAttention(D, HEADS)),
+        nn.MultiheadAttention(D, HEADS, batch_first=True),
+    )
     copy_cross_attention(ours, theirs)
     x, memory, mask = torch.randn(B, T, D), torch.randn(B, S, D), WORDS[:, None, None]
     output, weights = ours.attend(x, memory, mask)
@@ -99,7 +108,7 @@ def test_words_enter_as_root_d_times_embedding_plus_position():
 
 @both_precisions
 def test_writing_is_the_most_probable_next_word_again_and_again():
-    model, source, _ = check.transformer_and_words(Transformer)
+    model, source, _ = small_models.transformer_and_words(Transformer)
     source[1, 4:] = 0
     written = torch.full((B, 1), 5)
     for _ in range(6):
@@ -108,7 +117,7 @@ def test_writing_is_the_most_probable_next_word_again_and_again():
 
 
 def test_examples_do_not_mix():
-    model, source, target = check.transformer_and_words(Transformer)
+    model, source, target = small_models.transformer_and_words(Transformer)
     close(model(source, target)[1:], model(source[1:], target[1:]))
 
 

@@ -4,11 +4,11 @@ import inspect
 import math
 from dataclasses import replace
 
-import properties as check
 import pytest
+import small_models
 import torch
 import torch.nn.functional as F
-from properties import HEIGHT, WIDTH, B, C, K, close, images, small_config
+from small_models import HEIGHT, WIDTH, B, C, K, close, images, small_config
 
 from vitbook.data import digits
 from vitbook.embedding import POSITIONS
@@ -18,7 +18,7 @@ both_precisions = pytest.mark.usefixtures("precision")
 
 
 def small_vit(**changes) -> VisionTransformer:
-    return check.shake(VisionTransformer(small_config(**changes)))
+    return small_models.shake(VisionTransformer(small_config(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_every_field_of_the_config_has_an_effect():
 
     model.__signature__ = inspect.signature(ViTConfig)
     base = vars(small_config(pool="mean", num_classes=0))
-    check.each_argument_counts(model, base, every_field(), images())
+    small_models.each_argument_counts(model, base, every_field(), images())
 
 
 @both_precisions

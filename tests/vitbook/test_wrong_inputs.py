@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from properties import GRID, HEADS, HEIGHT, WIDTH, B, C, D, N, P, S, T, images, small_config
+from small_models import GRID, HEADS, HEIGHT, WIDTH, B, C, D, N, P, S, T, images, small_config
 
 from vitbook.attention import attention, attention_weights, fused_attention, gaussian_attention, quickest_attention
 from vitbook.cnn import CNNConfig

@@ -312,7 +312,7 @@ class Diagnose:
 
     def __call__(self) -> int:
         from vitbook_workshop.faults.diagnose_by_name import examine_by_name
-        from vitbook_workshop.faults.diagnosis import report
+        from vitbook_workshop.faults.findings import report
 
         def show(doing: str) -> None:
             print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from vitbook_workshop.faults.diagnosis import Finding
+    from vitbook_workshop.faults.findings import Finding
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,9 +44,9 @@ class Model(pytest.Collector):
     """A model, examined once, when the first of its tests runs."""
 
     def collect(self) -> list["Asked"]:
-        from vitbook_workshop.faults.diagnosis import QUESTIONS
+        from vitbook_workshop.faults.diagnosis import OF_A_MODEL
 
-        return [Asked.from_parent(self, name=question.ask.__name__) for question in QUESTIONS]
+        return [Asked.from_parent(self, name=must_hold.name) for must_hold in OF_A_MODEL]
 
     @cached_property
     def findings(self) -> "dict[str, Finding] | ValueError | OSError":

@@ -1,95 +1,33 @@
-"""What is asked of a model from outside: what goes in and comes out, its parameters, its logits.
+"""What must hold of anybody's model, from outside: what goes in and comes out, its parameters, its logits.
 
-Each function looks for one thing that must hold, and raises `Failed` where it does not.
+Each check raises `Failed` where it does not, and `NotAsked` where it makes no sense to ask.
 """
 
 import copy
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook._common.names import listed
+from vitbook_workshop.faults.findings import Failed, NotAsked, attempt, expect, skip_if
 from vitbook_workshop.faults.model_under_test import (
     ModelUnderTest,
-    NotAsked,
     apart,
     dropouts,
     logits_of,
     seeded,
-    skip_if,
     stacks,
     unregistered,
 )
 
-
-@dataclass
-class Failed(Exception):
-    """What was seen, in numbers, and a better suspect and section than the question's own, if there are."""
-
-    evidence: str
-    suspect: str = ""
-    where: str = ""
-    likely: str = ""  # why the failure is likely a mistake and not certainly; "" for the question's own
-
-
-@dataclass(frozen=True)
-class Question:
-    """Something that must hold, and what to think where it does not."""
-
-    ask: Callable[
-        ..., None
-    ]  # of a `ModelUnderTest`, a `LoopRecorder` or what is asked about; raises Failed or NotAsked
-    about: str
-    suspect: str
-    where: str
-    likely: str = ""  # why a failure is likely a mistake and not certainly; "" if it is certainly one
-
-
-def register_question(
-    about: str, suspect: str, where: str, likely: str = "", *, questions: list[Question]
-) -> Callable[[Callable], Callable]:
-    """Put what is defined below into a list of questions."""
-
-    def register(ask: Callable) -> Callable:
-        questions.append(Question(ask, about, suspect, where, likely))
-        return ask
-
-    return register
-
-
-QUESTIONS: list[Question] = []
-question = partial(register_question, questions=QUESTIONS)
-
-
-def expect(holds: bool, evidence: str) -> None:
-    if not holds:
-        raise Failed(evidence)
-
-
-def attempt(run: Callable[[], Any]) -> Any:
-    """What `run` returns; an error of the model's is a failure."""
-    try:
-        return run()
-    except Exception as error:
-        raise Failed(textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")) from None
-
-
 # What goes in and comes out
 
 
-@question(
-    "images (B, C, H, W) go in, and logits (B, K) come out",
-    suspect="a size fixed at some number, a head for other classes, or more than the logits returned.",
-    where="09_vit.ipynb#the-four-equations-together",
-)
 def logits_come_out(tested: ModelUnderTest) -> None:
     if tested.turned:
         height, width = tested.image_shape[1:]
@@ -101,11 +39,6 @@ def logits_come_out(tested: ModelUnderTest) -> None:
     expect(tested.batch > 0, textwrap.shorten(tested.error, 300, placeholder=" …"))
 
 
-@question(
-    "any number of images makes a batch",
-    suspect="a class token or positions with the batch size in their shape; they should be (1, …) and expand.",
-    where="07_embedding.ipynb#a-token-that-speaks-for-the-image",
-)
 def every_batch_size_will_do(tested: ModelUnderTest) -> None:
     model = tested.subject
     for batch in (1, 2, 3) if tested.large else (1, 2, 5):
@@ -113,12 +46,6 @@ def every_batch_size_will_do(tested: ModelUnderTest) -> None:
         expect(logits.shape == (batch, tested.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
 
 
-@question(
-    "in float64 it calculates in float64",
-    suspect="a tensor made inside forward without dtype and device of x, or kept as a plain attribute: use"
-    " register_buffer, or x.new_zeros and the like.",
-    where="07_embedding.ipynb#four-ways-to-say-where",
-)
 def float64_works(tested: ModelUnderTest) -> None:
     skip_if(tested.device.type == "mps", "this device has no float64")
     skip_if(next(unregistered(tested.model), None), "it holds layers that double() does not reach")
@@ -130,21 +57,10 @@ def float64_works(tested: ModelUnderTest) -> None:
 # What depends on what
 
 
-@question(
-    "other images get other logits",
-    suspect="a class token that never sees the patches, as under attention over the batch, or a head that reads"
-    " something else.",
-    where="07_embedding.ipynb#a-token-that-speaks-for-the-image",
-)
 def images_count(tested: ModelUnderTest) -> None:
     expect(not tested.blind, "all images get the same, and no gradient reaches a pixel.")
 
 
-@question(
-    "in evaluation, the same image gets the same logits",
-    suspect="F.dropout, which does not know of eval(): use nn.Dropout or pass training=self.training.",
-    where="08_encoder.ipynb#dropout-and-where-it-goes",
-)
 def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
     images = tested.images()
     with torch.no_grad():
@@ -152,12 +68,6 @@ def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
     expect(tested.same(one, other), f"two calls gave logits up to {apart(one, other):.2g} apart.")
 
 
-@question(
-    "in evaluation, an image's logits do not depend on the others in its batch",
-    suspect="attention over the batch (nn.MultiheadAttention and nn.TransformerEncoder without batch_first=True), a"
-    " softmax over dim=0, a reshape that mixes images, one image's class token for all, or batch statistics.",
-    where="09_vit.ipynb#one-image-does-not-touch-another",
-)
 def images_do_not_mix(tested: ModelUnderTest) -> None:
     skip_if(tested.batch == 1, "the model takes one image at a time")
     tested.needs_sight()
@@ -176,7 +86,7 @@ def images_do_not_mix(tested: ModelUnderTest) -> None:
 def _what_mixes(tested: ModelUnderTest) -> str:
     """What lets the images of a batch touch, if the operations show it."""
     attentions = tested.attentions_if_any
-    if attentions and any(norm.of_batch for norm in tested.watched.norms):
+    if attentions and any(norm.of_batch for norm in tested.recorded.norms):
         return "batch statistics: a BatchNorm that stays in training."
     if any(seen.axis == -4 for seen in attentions):
         return "a softmax over the first axis, the batch (dim=0), instead of the keys (dim=-1)."
@@ -190,12 +100,6 @@ def _attends_to_the_batch(tested: ModelUnderTest) -> bool:
     return bool(attentions) and all(seen.queries.shape[-2] == tested.batch for seen in attentions)
 
 
-@question(
-    "the order of the patches counts, if it is meant to",
-    suspect="positions are missing, or they are added to something that is thrown away (dropout on x instead of x +"
-    " positions).",
-    where="07_embedding.ipynb#a-bag-of-patches",
-)
 def order_counts(tested: ModelUnderTest) -> None:
     if tested.order_counts:
         expect(not _knows_no_order(tested), "exchanging patches leaves the logits as they are, but for rounding.")
@@ -227,11 +131,6 @@ def _knows_no_order(tested: ModelUnderTest) -> bool:
     return False
 
 
-@question(
-    "every pixel counts",
-    suspect="a slice that cuts too much away, or a patch size that does not divide the sizes: a remainder is dropped.",
-    where="06_patches.ipynb#how-many-and-how-long",
-)
 def every_pixel_counts(tested: ModelUnderTest) -> None:
     tested.needs_sight()
     read = torch.zeros(tested.image_shape, dtype=torch.bool, device=tested.device)
@@ -259,11 +158,6 @@ def every_pixel_counts(tested: ModelUnderTest) -> None:
 # Parameters
 
 
-@question(
-    "every parameter has a part in the logits",
-    suspect="a layer that is made and never called, such as an output projection, a last LayerNorm or positions.",
-    where="04_multihead.ipynb#what-w_o-is-for",
-)
 def parameters_play_a_part(tested: ModelUnderTest) -> None:
     tested.needs_sight()
     skip_if(_attends_to_the_batch(tested), "attention runs over the batch")
@@ -299,7 +193,7 @@ def _expect_no_idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> No
     if not idle.any():
         return
     tokens = tested.attentions[0].queries.shape[-2]
-    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in tested.watched.norms):
+    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in tested.recorded.norms):
         which = ", ".join(str(i) for i in idle.nonzero().flatten()[:4].tolist())
         raise Failed(
             f"{name} has a row for each of {tokens} tokens; no gradient reaches row {which}.",
@@ -316,21 +210,12 @@ def _expect_no_idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> No
         )
 
 
-@question(
-    "what is learned is registered",
-    suspect="layers in a Python list or dict (use nn.ModuleList), or a tensor that is no nn.Parameter: the"
-    " optimizer, state_dict() and to() do not see them.",
-    where="08_encoder.ipynb#the-encoder",
-)
 def learned_things_are_registered(tested: ModelUnderTest) -> None:
     for where, count in unregistered(tested.model):
         raise Failed(f"{where} has {count:,} numbers to learn that model.parameters() lacks.")
 
 
-@question(
-    "every dropout acts", suspect="a probability that nothing reads.", where="01_attention.ipynb#dropout-on-the-weights"
-)
-def dropouts_act(tested: ModelUnderTest) -> None:
+def every_dropout_acts(tested: ModelUnderTest) -> None:
     rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(tested.model)}
     skip_if(not rates, "there is none")
     for kind, rate in rates.items():
@@ -348,11 +233,6 @@ def dropouts_act(tested: ModelUnderTest) -> None:
         expect(any(not tested.same(model(images), logits) for _ in range(4)), f"{tried} changes nothing in training.")
 
 
-@question(
-    "the blocks start with different weights",
-    suspect="blocks copied from one, by copy.deepcopy or by nn.TransformerEncoder: draw their weights separately.",
-    where="08_encoder.ipynb#the-encoder",
-)
 def blocks_start_different(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
     blocks = list(stacks(tested.model))
@@ -367,11 +247,6 @@ def blocks_start_different(tested: ModelUnderTest) -> None:
 # Logits and losses
 
 
-@question(
-    "logits are no probabilities",
-    suspect="a softmax in the model. F.cross_entropy has one itself; twice, the loss cannot come near 0.",
-    where="10_training.ipynb#how-wrong-is-an-answer",
-)
 def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
     for _ in range(8):
         logits = logits_of(tested.shaken(), tested.images())
@@ -383,11 +258,6 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
     raise Failed("none is negative.", "a sigmoid or a ReLU after the head, which has to give any number.")
 
 
-@question(
-    "it runs under autocast",
-    suspect="tensors of two dtypes meet: one is made inside forward with a dtype of its own, or written into in place.",
-    where="11_engine.ipynb#fewer-bits",
-)
 def autocast_works(tested: ModelUnderTest) -> None:
     images = tested.images().float()
     model = copy.deepcopy(tested.model).float().eval()
@@ -396,23 +266,12 @@ def autocast_works(tested: ModelUnderTest) -> None:
     expect(bool(logits.isfinite().all()), "in bfloat16 some logits are infinite or NaN.")
 
 
-@question(
-    "it can be exported",
-    suspect="forward depends on the numbers in a tensor: .item(), an if, or a loop over them.",
-    where="09_vit.ipynb#the-four-equations-together",
-    likely="torch.export knows no loops over data, and a model may well need them",
-)
 def export_works(tested: ModelUnderTest) -> None:
     skip_if(not tested.export, "export=True asks it")
     with torch.no_grad():
         attempt(lambda: torch.export.export(copy.deepcopy(tested.model).eval(), (tested.images().float(),)))
 
 
-@question(
-    "the first loss is near ln K",
-    suspect="a head or tokens that start too large: a last LayerNorm that is missing, weights drawn too wide.",
-    where="10_training.ipynb#the-first-loss-is-ln-k",
-)
 def first_loss_is_near_ln_k(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
     logits = logits_of(tested.copy(), tested.images())
@@ -436,12 +295,6 @@ def learned_by_heart(model: nn.Module, images: Tensor, labels: Tensor, learning_
         optimizer.step()
 
 
-@question(
-    "a few images can be learned by heart",
-    suspect="anything that hinders learning: a softmax before the loss, a part without gradient, a scale that leaves no"
-    " slope.",
-    where="10_training.ipynb#the-loop-bare",
-)
 def one_batch_can_be_learned(tested: ModelUnderTest) -> None:
     skip_if(not tested.overfit, "overfit=True asks it, by up to 500 steps of training")
     model, images, labels = tested.copy(training=True), tested.images(), tested.labels()

@@ -1,4 +1,4 @@
-"""What is asked of a model from inside: of its patches, attention and blocks, as its operations compute them.
+"""What must hold of anybody's model, from inside: its patches, attention and blocks, as its operations compute them.
 
 No name and no class is looked at, so that it does not matter who wrote the model.
 """
@@ -12,30 +12,25 @@ from torch import Tensor, nn
 
 from vitbook.patches import HybridEmbedding
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.checks_of_models import Failed, expect, question
+from vitbook_workshop.faults.findings import Failed, NotAsked, expect, skip_if
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
-from vitbook_workshop.faults.model_under_test import ModelUnderTest, NotAsked, depends, seeded, skip_if, stacks
-from vitbook_workshop.faults.operation_recorder import Attention, Past, is_right_scale
+from vitbook_workshop.faults.model_under_test import ModelUnderTest, depends, seeded, stacks
+from vitbook_workshop.faults.operation_recorder import AttentionSeen, Origin, is_right_scale
 
 # Patches
 
 
-@question(
-    "every token belongs to one rectangle of the image",
-    suspect="an image cut by view or reshape alone: the axes have to be exchanged before they are joined.",
-    where="06_patches.ipynb#view-does-not-cut",
-)
 def a_token_is_a_rectangle(tested: ModelUnderTest) -> None:
     """Asked of the rows of the first queries, each made of one token."""
     pixels, tokens = 0, []
     for _ in range(8):  # the zeros of a ReLU are elsewhere each time
         model, images = tested.shaken().requires_grad_(), tested.images().requires_grad_()
-        watch, _ = tested.watch(model, images, until_attention=True)
-        if not watch.attentions or not depends(watch.attentions[0].queries, images):
+        recorded, _ = tested.record(model, images, until_attention=True)
+        if not recorded.attentions or not depends(recorded.attentions[0].queries, images):
             raise NotAsked("no attention was seen whose queries are made of the image")
-        rows = watch.attentions[0].queries.flatten(0, -3)[-1]
+        rows = recorded.attentions[0].queries.flatten(0, -3)[-1]
         middle = [row @ tested.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
-        _expect_whole_vectors(middle, watch.feature_map)
+        _expect_whole_vectors(middle, recorded.feature_map)
         slopes = [torch.autograd.grad(number, images, retain_graph=True)[0] for number in middle]
         pixels = pixels + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)
         of_images = [token[token.flatten(1).any(dim=1)] for token in pixels]
@@ -88,11 +83,6 @@ def _unbroken(lines: Tensor) -> bool:
 # Attention and blocks, as they are computed
 
 
-@question(
-    "heads get whole tokens, and give them back",
-    suspect="view(B, h, T, D_h) without a transpose, heads joined without one, or a fused kernel fed (B, T, h, D_h).",
-    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
-)
 def heads_keep_tokens_whole(tested: ModelUnderTest) -> None:
     attentions = tested.attentions
     skip_if(all(seen.split is None for seen in attentions), "what happens to its values cannot be followed")
@@ -110,12 +100,6 @@ def heads_keep_tokens_whole(tested: ModelUnderTest) -> None:
         )
 
 
-@question(
-    "each head sees whole tokens",
-    suspect="tokens are cut into heads before the linear maps and not after them: each head has a slice to read.",
-    where="04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
-    likely="it is cheaper, and may be meant",
-)
 def heads_see_whole_tokens(tested: ModelUnderTest) -> None:
     known = [seen for seen in tested.attentions if seen.projection is not None and seen.inputs]
     skip_if(not known, "no output projection was seen")
@@ -125,12 +109,6 @@ def heads_see_whole_tokens(tested: ModelUnderTest) -> None:
         expect(not sliced, f"a token has {width} numbers; queries are made of {seen.inputs}, as many as a head has.")
 
 
-@question(
-    "each query's weights sum to 1",
-    suspect="a softmax over the queries (dim=-2) or the batch (dim=0) instead of the keys (dim=-1), or weights changed"
-    " after the softmax: scaled, or masked.",
-    where="01_attention.ipynb#all-queries-at-once-by-matrices",
-)
 def weights_sum_to_one(tested: ModelUnderTest) -> None:
     attentions = tested.attentions
     wrong = [seen for seen in attentions if not torch.allclose(seen.sums, torch.ones_like(seen.sums), atol=1e-4)]
@@ -145,11 +123,6 @@ def weights_sum_to_one(tested: ModelUnderTest) -> None:
     )
 
 
-@question(
-    "dot products are divided by √ of what they run over, D_h",
-    suspect="no scale, √D for √D_h, times in place of over, a scale after the softmax or twice; or heads never split.",
-    where="02_scale.ipynb#which-d",
-)
 def scores_are_scaled(tested: ModelUnderTest) -> None:
     known = [seen for seen in tested.attentions if seen.factor is not None]
     skip_if(not known, "its queries are normalized, or its scale is learned")
@@ -163,7 +136,7 @@ def scores_are_scaled(tested: ModelUnderTest) -> None:
             )
 
 
-def _why_scaled_so(seen: Attention) -> str:
+def _why_scaled_so(seen: AttentionSeen) -> str:
     """The mistake that makes just this factor, if one does."""
     ratio, whole = seen.factor * seen.width**0.5, seen.inputs or seen.width
     if math.isclose(seen.factor, 1, rel_tol=1e-3):
@@ -180,32 +153,22 @@ def _why_scaled_so(seen: Attention) -> str:
     return ""
 
 
-@question(
-    "every token may look at every other",
-    suspect="a causal mask, as in a language model. The patches of an image have no past and no future.",
-    where="05_transformer.ipynb#what-must-not-be-seen",
-)
 def tokens_see_the_later_ones(tested: ModelUnderTest) -> None:
     causal = sum(seen.causal for seen in tested.attentions)
     expect(not causal, f"in {causal} of {len(tested.attentions)} attentions no token sees a later one.")
 
 
-@question(
-    "each block adds to what was there",
-    suspect="a residual connection is missing: x = x + attention(norm(x)), x = x + mlp(norm(x)).",
-    where="08_encoder.ipynb#equation-2",
-)
 def blocks_add(tested: ModelUnderTest) -> None:
     """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
     tested.needs_sight()
-    watch = tested.watched
-    if watch.added_twice:
+    recorded = tested.recorded
+    if recorded.added_twice:
         raise Failed(
-            f"in {watch.added_twice} sums, tokens are added to what they are a part of already.",
+            f"in {recorded.added_twice} sums, tokens are added to what they are a part of already.",
             "tokens are added twice: what adds its input itself stands in one more residual connection.",
             likely="they may be meant to count twice",
         )
-    maps, first = [id(linear.weight) for linear in watch.linear], tested.attentions[0]
+    maps, first = [id(linear.weight) for linear in recorded.linear], tested.attentions[0]
     tokens = first.queries.shape[-2]
     alike = [seen for seen in tested.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
     alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
@@ -213,7 +176,7 @@ def blocks_add(tested: ModelUnderTest) -> None:
     last, place = id(alike[-1].weight), tested.attentions.index(alike[-1])
     images = tested.images().requires_grad_()
     silent = _silenced(tested.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
-    attention = tested.watch(silent, images)[0].attentions[place]
+    attention = tested.record(silent, images)[0].attentions[place]
     expect(
         depends(attention.queries, images) or depends(attention.keys, images),
         "where the layers before it add nothing, the last attention gets nothing of the image.",
@@ -236,41 +199,32 @@ def _silenced(model: nn.Module, silent: set[int]) -> nn.Module:
     return silenced
 
 
-@question(
-    "one nonlinearity stands in an MLP, between its two maps",
-    suspect="GELU is missing: two linear maps in a row are no more than one.",
-    where="08_encoder.ipynb#equation-3",
-)
 def mlps_have_an_activation(tested: ModelUnderTest) -> None:
-    watch = tested.watched
+    recorded = tested.recorded
     names = {id(parameter): name for name, parameter in tested.subject.named_parameters()}
-    pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in watch.no_activation]
+    pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in recorded.no_activation]
     expect(not pairs, f"nothing stands between {pairs[0]}." if pairs else "")
-    if watch.activations_twice:
-        times = watch.activations_twice
+    if recorded.activations_twice:
+        times = recorded.activations_twice
         raise Failed(
             f"one follows right after another, {times} times.", "the same activation is applied twice in a row."
         )
-    if watch.branches_activated:
+    if recorded.branches_activated:
         raise Failed(
-            f"what is added to the tokens comes right from an activation, {watch.branches_activated} times.",
+            f"what is added to the tokens comes right from an activation, {recorded.branches_activated} times.",
             "GELU after the second linear map of the MLP, too: it adds nothing below −0.17, and can hardly subtract.",
             likely="some write it so on purpose",
         )
 
 
-@question(
-    "attention and MLP both get normalized tokens",
-    suspect="a LayerNorm is missing: x + attention(norm(x)), then x + mlp(norm(x)).",
-    where="08_encoder.ipynb#before-or-after-pre-norm-and-post-norm",
-    likely="one of the two is normalized, the other is not",
-)
 def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
     """Post-norm too, from the second block on."""
-    watch = tested.watched
+    recorded = tested.recorded
     looking = {id(seen.weight) for seen in tested.attentions}
-    attention = [linear.fed_by for linear in watch.linear if id(linear.weight) in looking][1:]
-    mlp = [one.fed_by for one, next_one in itertools.pairwise(watch.linear) if _starts_an_mlp(one, next_one, looking)]
+    attention = [linear.fed_by for linear in recorded.linear if id(linear.weight) in looking][1:]
+    mlp = [
+        one.fed_by for one, next_one in itertools.pairwise(recorded.linear) if _starts_an_mlp(one, next_one, looking)
+    ]
     if not attention or not mlp or not {*attention, *mlp} <= {"norm", "sum"}:
         raise NotAsked("what the layers get is no plain sum or norm")
     for mine, theirs, name in ((attention, mlp, "attention"), (mlp, attention, "the MLP")):
@@ -280,21 +234,18 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
             )
 
 
-def _starts_an_mlp(one: Past, next_one: Past, looking: set[int]) -> bool:
+def _starts_an_mlp(one: Origin, next_one: Origin, looking: set[int]) -> bool:
     """Whether two linear maps in a row are D → M → D, and the first makes no queries."""
     wide = one.output.shape[-1]
     back = next_one.output.shape[-1] == one.width and next_one.width in (wide, wide / 2)
     return back and wide > one.width and id(one.weight) not in looking
 
 
-@question(
-    "each token is normalized separately, over its D numbers", suspect="", where="08_encoder.ipynb#layernorm-by-hand"
-)
-def norms_run_over_features(tested: ModelUnderTest) -> None:
-    watch = tested.watched
-    skip_if(not watch.norms, "no norm was seen")
+def each_token_is_normalized(tested: ModelUnderTest) -> None:
+    recorded = tested.recorded
+    skip_if(not recorded.norms, "no norm was seen")
     tokens = tested.attentions[0].queries.shape[-2]
-    for norm in watch.norms:
+    for norm in recorded.norms:
         if len(norm.sizes) == 2 and norm.sizes[0] == tokens:
             raise Failed(
                 f"one runs over {tokens} tokens × {norm.sizes[1]} numbers.",
@@ -313,26 +264,16 @@ def norms_run_over_features(tested: ModelUnderTest) -> None:
             )
 
 
-@question(
-    "the head gets normalized tokens",
-    suspect="the last LayerNorm is missing: in a pre-norm encoder the tokens grow with every block.",
-    where="09_vit.ipynb#equation-4",
-)
 def head_gets_normalized_tokens(tested: ModelUnderTest) -> None:
-    watch = tested.watched
-    head = watch.linear[-1]
-    if head.output.shape[-1] != tested.num_classes or all(linear.fed_by != "norm" for linear in watch.linear):
+    recorded = tested.recorded
+    head = recorded.linear[-1]
+    if head.output.shape[-1] != tested.num_classes or all(linear.fed_by != "norm" for linear in recorded.linear):
         raise NotAsked("no linear head, or no norms before the layers")
     if tested.attentions[0].queries.shape[-2] != tested.attentions[-1].queries.shape[-2]:
         raise NotAsked("its last attention pools the tokens")
     expect(head.fed_by != "sum", "it gets the sum of the last block's residual connection.")
 
 
-@question(
-    "the head reads the class token, or all patches alike",
-    suspect="a wrong index: a class token put in front is z[:, 0], and where there is none, the mean is over all of z.",
-    where="09_vit.ipynb#one-vector-for-an-image-the-class-token-or-the-mean",
-)
 def patches_are_read_alike(tested: ModelUnderTest) -> None:
     tested.needs_sight()
     tested.needs_whole_tokens()
@@ -351,9 +292,9 @@ def _tokens_read(tested: ModelUnderTest, model: nn.Module) -> tuple[Tensor, Tens
     A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
     """
     images = tested.images().requires_grad_()
-    watch, logits = tested.watch(model, images)
-    of_others = tested.watch(model, tested.images(), until_attention=True)[0].attentions
-    first, last = watch.attentions[0].queries, watch.attentions[-1].queries
+    recorded, logits = tested.record(model, images)
+    of_others = tested.record(model, tested.images(), until_attention=True)[0].attentions
+    first, last = recorded.attentions[0].queries, recorded.attentions[-1].queries
     if first.shape != last.shape or first.shape[0] % tested.batch or not last.requires_grad:
         raise NotAsked("its tokens are others at the end than at the start")
     skip_if(first.ndim != 3 and first.shape[0] != tested.batch, "its tokens are cut into windows")
@@ -376,11 +317,6 @@ def _reads_alike(patches: Tensor, read: Tensor) -> bool:
     return bool(len(unread) != 1 or (~patches).any() or unread[0] not in (0, total - 1))
 
 
-@question(
-    "it is Equations 1 to 4",
-    suspect="several mistakes at once, or one that has no name yet. Fix what is named above, and ask again.",
-    where="09_vit.ipynb#the-four-equations-together",
-)
 def equations_hold(tested: ModelUnderTest) -> None:
     if not isinstance(tested.model, VisionTransformer) or isinstance(
         tested.model.embedding.patch_embed, HybridEmbedding

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from vitbook._common.names import listed
 from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.diagnosis import Finding
+from vitbook_workshop.faults.findings import Finding
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, make_mistakes
 from vitbook_workshop.faults.model_under_test import ModelUnderTest, apart, each_output, logits_of, seeded
-from vitbook_workshop.faults.operation_recorder import OperationRecorder, watched
+from vitbook_workshop.faults.operation_recorder import OperationRecorder, attentions_of
 
 WHERE = "15_pretrained.ipynb#the-whole-model"
 ACTIVATIONS = {  # what may stand in the place of F.gelu
@@ -129,9 +129,9 @@ def _twins(model: nn.Module, reference: nn.Module, images: Tensor, name: str) ->
 
 
 def _in_order_of_use(model: nn.Module, images: Tensor) -> dict[str, Tensor]:
-    with OperationRecorder() as watch:
+    with OperationRecorder() as recorded:
         seeded(model, images)
-    place = {key: i for i, key in enumerate(watch.used)}
+    place = {key: i for i, key in enumerate(recorded.used)}
     named = sorted(model.named_parameters(), key=lambda item: place.get(id(item[1]), len(place)))
     return {name: p.detach() for name, p in named}
 
@@ -291,7 +291,7 @@ def _of_this_package(tested: ModelUnderTest, twin: nn.Module, images: Tensor) ->
     if isinstance(twin, VisionTransformer):
         return twin
     state = {name: x.detach() for name, x in twin.named_parameters()}
-    heads = [seen.inputs // seen.width for seen in watched(lambda: logits_of(twin, images)) if seen.inputs]
+    heads = [seen.inputs // seen.width for seen in attentions_of(lambda: logits_of(twin, images)) if seen.inputs]
     try:
         ours = load_pretrained(state, num_heads=heads[0], image_size=tuple(images.shape[2:])).model.to(images)
         load_weights(ours, state)  # in their own precision

@@ -20,7 +20,8 @@ from vitbook.pretrained.published import PUBLISHED
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 from vitbook_workshop import own_process
 from vitbook_workshop.faults.compare_with_reference import compare
-from vitbook_workshop.faults.diagnosis import Finding, examine
+from vitbook_workshop.faults.diagnosis import examine
+from vitbook_workshop.faults.findings import Finding
 from vitbook_workshop.faults.trial_on_data import examine_training
 
 WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")

@@ -3,45 +3,18 @@
 `diagnose` prints the report; `examine` gives it as a list. The model is only looked at: everything is tried on copies.
 """
 
-import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 
-from vitbook._common.site import chapters_address
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults import checks_of_operations  # noqa: F401, its questions
-from vitbook_workshop.faults.checks_of_models import QUESTIONS, Failed, Question, logits_come_out
-from vitbook_workshop.faults.model_under_test import ModelUnderTest, NotAsked, skip_if
+from vitbook_workshop.faults.catalogue import CATALOGUE, MustHold
+from vitbook_workshop.faults.findings import Finding, ask, report, skip_if
+from vitbook_workshop.faults.model_under_test import ModelUnderTest
 
-
-@dataclass(frozen=True)
-class Finding:
-    """The answer to one question."""
-
-    name: str  # of the function that asks
-    about: str  # what must hold
-    result: str  # "passed", "FAILED" or "not asked"
-    details: str = ""  # what was seen, or why it was not asked
-    suspect: str = ""  # what the failure suggests
-    where: str = ""  # the section that explains it, as a link from another chapter
-    certainty: str = ""  # of a failure: "certain" or "likely"
-    reason: str = ""  # why
-
-    @property
-    def link(self) -> str:
-        """The public address of the section, or its place in the repository where that address is not known."""
-        chapter, _, section = self.where.partition(".ipynb")
-        return f"{chapters_address()}{chapter}.html{section}" if chapters_address() else f"chapters/{self.where}"
-
-    @property
-    def lines(self) -> list[str]:
-        """What a report says of a failure, below what must hold."""
-        doubt = [f"Not certain: {self.reason}."] if self.certainty == "likely" else []
-        suspect = "Suspect" if self.certainty == "certain" else "Perhaps"
-        return [self.details, f"{suspect}: {self.suspect}", *doubt, f"Read {self.link}"]
+answer = partial(ask, certain="measured, and it holds of every right design")
 
 
 def diagnose(
@@ -64,18 +37,6 @@ def diagnose(
     is asked before each question.
     """
     report(examine(model, image_shape, num_classes, order_counts, untrained, overfit, export, progress))
-
-
-def report(findings: list[Finding]) -> None:
-    """Print what holds, what does not, and what that suggests."""
-    for finding in findings:
-        reason = f": {finding.details}" if finding.result == "not asked" else ""
-        print(wrapped(f"{finding.result:<9}  {finding.about}{reason}", 11))
-        if finding.result == "FAILED":
-            print(*(wrapped(f"{'':11}{line}", 11) for line in finding.lines), sep="\n")
-    failed = sum(finding.result == "FAILED" for finding in findings)
-    asked = sum(finding.result != "not asked" for finding in findings)
-    print(f"\n{failed} of {asked} failed." if failed else f"\nNothing found in {asked} questions.")
 
 
 def examine(
@@ -104,42 +65,21 @@ def examine(
         torch.manual_seed(0)
         tested = ModelUnderTest(model, tuple(image_shape), num_classes, order_counts, untrained, overfit, export)
         findings = []
-        for question in QUESTIONS:
+        for must_hold in OF_A_MODEL:
             if progress:
-                progress(question.about)
-            findings.append(_answer(question, tested))
+                progress(must_hold.about)
+            findings.append(_ask(must_hold, tested))
     return findings
 
 
-def _answer(question: Question, tested: ModelUnderTest) -> Finding:
+OF_A_MODEL = [must_hold for must_hold in CATALOGUE.values() if must_hold.of_model]
+
+
+def _ask(must_hold: MustHold, tested: ModelUnderTest) -> Finding:
     """What comes of one question. A model that cannot be run is asked nothing but whether it can."""
-    why_not = "" if tested.batch or question.ask is logits_come_out else "the model does not run"
+    if not tested.batch and must_hold.name != "logits_come_out":
+        return answer(must_hold, skip_if, True, "the model does not run")
     try:
-        return answer(question, tested, why_not=why_not)
+        return answer(must_hold, must_hold.of_model, tested)
     except Exception as error:  # whatever a model of unknown making may do
-        return answer(question, tested, why_not=f"asking stops with {type(error).__name__}: {error}")
-
-
-def answer(
-    question: Question, *about: object, why_not: str = "", certain: str = "measured, and it holds of every right design"
-) -> Finding:
-    """What comes of one question. why_not: why it is not asked; certain: the reason to be certain of a failure."""
-    result, details, suspect, where, certainty, reason = "passed", "", question.suspect, question.where, "", ""
-    try:
-        skip_if(why_not, why_not)
-        question.ask(*about)
-    except NotAsked as reason_not_to:
-        result, details = "not asked", str(reason_not_to)
-    except Failed as failure:
-        result, details = "FAILED", failure.evidence
-        suspect, where = failure.suspect or suspect, failure.where or where
-        likely = failure.likely or question.likely
-        certainty, reason = ("likely", likely) if likely else ("certain", certain)
-    return Finding(question.ask.__name__, question.about, result, details, suspect, where, certainty, reason)
-
-
-def wrapped(text: str, indent: int = 0) -> str:
-    """No line longer than 90, but for one that ends in an address."""
-    if "https://" in text:
-        return text
-    return textwrap.fill(text, 90, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+        return answer(must_hold, skip_if, True, f"asking stops with {type(error).__name__}: {error}")

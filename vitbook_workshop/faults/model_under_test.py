@@ -10,20 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook_workshop.faults.operation_recorder import Attention, Enough, OperationRecorder
+from vitbook_workshop.faults.findings import NotAsked, skip_if
+from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
 LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and of fewer images
-
-
-class NotAsked(Exception):
-    """A question that makes no sense for this model, and why."""
-
-
-def skip_if(condition: object, reason: str) -> None:
-    """Do not ask, for this reason."""
-    if condition:
-        raise NotAsked(reason)
 
 
 class ModelUnderTest:
@@ -107,30 +98,30 @@ class ModelUnderTest:
     def needs_sight(self) -> None:
         skip_if(self.blind, "the logits do not depend on the image")
 
-    def watch(
+    def record(
         self, model: nn.Module, images: Tensor, until_attention: bool = False
     ) -> tuple[OperationRecorder, Tensor | None]:
         """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
-        watch, logits = OperationRecorder(until_attention, everything=not self.large), None
+        recorded, logits = OperationRecorder(until_attention, everything=not self.large), None
         try:
-            with watch:
+            with recorded:
                 logits = seeded(model, images)
         except Enough:
             pass
-        except Exception as error:  # an operation that cannot be watched
-            raise NotAsked(f"its operations cannot be watched ({type(error).__name__})") from None
-        return watch, logits
+        except Exception as error:  # an operation that cannot be recorded
+            raise NotAsked(f"its operations cannot be recorded ({type(error).__name__})") from None
+        return recorded, logits
 
     @cached_property
-    def watched(self) -> OperationRecorder:
+    def recorded(self) -> OperationRecorder:
         """What was seen of the operations of `subject`."""
-        return self.watch(self.subject, self.images().requires_grad_())[0]
+        return self.record(self.subject, self.images().requires_grad_())[0]
 
     @property
-    def attentions(self) -> list[Attention]:
+    def attentions(self) -> list[AttentionSeen]:
         """Every attention that the model computes; at least one."""
-        skip_if(not self.watched.attentions, "no attention was seen")
-        return self.watched.attentions
+        skip_if(not self.recorded.attentions, "no attention was seen")
+        return self.recorded.attentions
 
     @property
     def keeps_tokens_whole(self) -> bool:
@@ -141,7 +132,7 @@ class ModelUnderTest:
         skip_if(not self.keeps_tokens_whole, "attention does not keep tokens whole, or sees a part of them only")
 
     @cached_property
-    def attentions_if_any(self) -> list[Attention]:
+    def attentions_if_any(self) -> list[AttentionSeen]:
         try:
             return self.attentions
         except NotAsked:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @dataclass(eq=False)
-class Attention:
+class AttentionSeen:
     """One attention, as it was computed."""
 
     width: int  # over how many numbers the dot products of queries and keys run
@@ -39,7 +39,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Past:
+class Origin:
     """Where a tensor comes from."""
 
     # "parameter", "linear", "norm", "activation", "sum", "product", "softmax", "blend"; "" for others
@@ -54,7 +54,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Norm:
+class NormSeen:
     """One normalization, as it was computed."""
 
     sizes: tuple[int, ...]  # of the axes that it runs over
@@ -79,7 +79,7 @@ class Enough(Exception):
 
 
 class OperationRecorder(TorchDispatchMode):
-    """Inside `with OperationRecorder() as watch`, every attention that is computed is noted in watch.attentions.
+    """Inside `with OperationRecorder() as recorded`, every attention that is computed is noted in recorded.attentions.
 
     until_attention: raise `Enough` after the first one. everything: read the tokens of all attentions off their
     numbers, not only those of the first two.
@@ -88,145 +88,147 @@ class OperationRecorder(TorchDispatchMode):
     def __init__(self, until_attention: bool = False, everything: bool = True):
         super().__init__()
         self.until_attention, self.everything = until_attention, everything
-        self.attentions: list[Attention] = []
-        self.linear: list[Past] = []  # the outputs of all linear maps
+        self.attentions: list[AttentionSeen] = []
+        self.linear: list[Origin] = []  # the outputs of all linear maps
         self.no_activation: list[tuple[nn.Parameter, nn.Parameter]] = []  # maps D → M → D, M > D, nothing between
         self.activations_twice = 0  # one right after another
         self.branches_activated = 0  # what is added to the tokens (B, T, D) comes right from an activation
         self.added_twice = 0  # tokens (B, T, D) are added to a sum that they are a part of already
-        self.norms: list[Norm] = []
+        self.norms: list[NormSeen] = []
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
         self.used: dict[int, None] = {}  # ids of parameters, in the order in which operations take them
         self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
-        self._pasts: dict[int, tuple[Past, Tensor]] = {}  # with the tensor, so that no other takes over its id
-        self._unprojected: list[Attention] = []
-        self._blends: list[tuple[Attention, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
+        self._origins: dict[int, tuple[Origin, Tensor]] = {}  # with the tensor, so that no other takes over its id
+        self._unprojected: list[AttentionSeen] = []
+        self._blends: list[tuple[AttentionSeen, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
-        past = self._past_of(operation.overloadpacket.__name__, args, named, result)
+        origin = self._origin_of(operation.overloadpacket.__name__, args, named, result)
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
-                self._pasts[id(tensor)] = past, tensor
+                self._origins[id(tensor)] = origin, tensor
         return result
 
-    def past(self, x: Any) -> Past:
-        if id(x) in self._pasts:
-            return self._pasts[id(x)][0]
-        return Past("parameter", weight=x) if isinstance(x, nn.Parameter) else Past()
+    def origin(self, x: Any) -> Origin:
+        if id(x) in self._origins:
+            return self._origins[id(x)][0]
+        return Origin("parameter", weight=x) if isinstance(x, nn.Parameter) else Origin()
 
-    def _past_of(self, name: str, args: tuple, named: dict, result: Any) -> Past:
+    def _origin_of(self, name: str, args: tuple, named: dict, result: Any) -> Origin:
         tensors = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
         if not tensors:
-            return Past()
+            return Origin()
         self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))
-        main = max(tensors, key=lambda x: (self.past(x).operands != (), x.numel()))
-        past = self.past(main)
-        self._note_norm(name, main, named, past)
+        main = max(tensors, key=lambda x: (self.origin(x).operands != (), x.numel()))
+        origin = self.origin(main)
+        self._note_norm(name, main, named, origin)
         if name in KEEPS:
-            return past
+            return origin
         if name == "cat":
-            return past if len({self.past(x).made_by for x in tensors}) == 1 else replace(past, made_by="")
-        if name in ("sub", "sub_") and past.operands:
-            return past  # the largest score, for a safe softmax
+            return origin if len({self.origin(x).made_by for x in tensors}) == 1 else replace(origin, made_by="")
+        if name in ("sub", "sub_") and origin.operands:
+            return origin  # the largest score, for a safe softmax
         if name in ("add", "add_"):
-            return self._added(past, tensors, result)
+            return self._added(origin, tensors, result)
         if name in ("mul", "mul_", "div", "div_"):
-            return self._scaled(past, args[1] if main is args[0] else args[0], "div" in name)
-        if name in ("_softmax", "softmax", "_safe_softmax") and past.made_by == "product":
-            return replace(past, made_by="softmax", axis=named["dim"] % main.ndim - main.ndim)
+            return self._scaled(origin, args[1] if main is args[0] else args[0], "div" in name)
+        if name in ("_softmax", "softmax", "_safe_softmax") and origin.made_by == "product":
+            return replace(origin, made_by="softmax", axis=named["dim"] % main.ndim - main.ndim)
         if name in PRODUCTS:
             return self._multiplied(*tensors[-2:], named.get("alpha", 1.0), result)
         if name == "convolution":
             x, weight = tensors[:2]
             if result.ndim == 4 and not self.attentions:
                 self.feature_map = result
-            return self._mapped(x.flatten(2).mT, self.past(x), weight, result.flatten(2).mT, weight[0].numel())
+            return self._mapped(x.flatten(2).mT, self.origin(x), weight, result.flatten(2).mT, weight[0].numel())
         if name.startswith("_scaled_dot_product"):
             return self._fused(*tensors[:3], named, result[0])
         if name in ACTIVATIONS:
-            self.activations_twice += past.made_by == "activation"
-            return replace(past, made_by="activation", factor=None, operands=())
-        return replace(past, made_by="norm" if name in NORMS else "", factor=None, operands=())
+            self.activations_twice += origin.made_by == "activation"
+            return replace(origin, made_by="activation", factor=None, operands=())
+        return replace(origin, made_by="norm" if name in NORMS else "", factor=None, operands=())
 
-    def _note_norm(self, name: str, x: Tensor, named: dict, past: Past) -> None:
+    def _note_norm(self, name: str, x: Tensor, named: dict, origin: Origin) -> None:
         """Remember a normalization of activations, or the variance that a hand-made one computes."""
         if name in ("native_layer_norm", "_fused_rms_norm"):
-            self.norms.append(Norm(tuple(named["normalized_shape"]), named.get("eps")))
+            self.norms.append(NormSeen(tuple(named["normalized_shape"]), named.get("eps")))
         elif name in ("native_batch_norm", "_native_batch_norm_legit") and named.get("training"):
-            self.norms.append(Norm((x.shape[1],), of_batch=True))
-        elif name in ("var", "std", "var_mean", "std_mean") and named.get("keepdim") and past.made_by != "parameter":
+            self.norms.append(NormSeen((x.shape[1],), of_batch=True))
+        elif name in ("var", "std", "var_mean", "std_mean") and named.get("keepdim") and origin.made_by != "parameter":
             axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
             correction = named.get("correction", 1 if named.get("unbiased", True) else 0)
-            self.norms.append(Norm(tuple(x.shape[i] for i in axes), None, 1 if correction is None else correction))
+            self.norms.append(NormSeen(tuple(x.shape[i] for i in axes), None, 1 if correction is None else correction))
 
-    def _added(self, past: Past, terms: list[Tensor], result: Tensor) -> Past:
+    def _added(self, origin: Origin, terms: list[Tensor], result: Tensor) -> Origin:
         """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""
-        if past.operands:
-            return past
+        if origin.operands:
+            return origin
         if any(isinstance(x, nn.Parameter) and x.ndim == 1 for x in terms):
-            return replace(past, output=result.flatten(0, -2)) if past.made_by == "linear" else past
-        factor = next((f for x in terms if (f := self.past(x).factor) != 1.0), 1.0)
+            return replace(origin, output=result.flatten(0, -2)) if origin.made_by == "linear" else origin
+        factor = next((f for x in terms if (f := self.origin(x).factor) != 1.0), 1.0)
         alike = len(terms) == 2 and terms[0].shape == terms[1].shape
         if alike and result.ndim == 3:
-            self.branches_activated += any(self.past(x).made_by == "activation" for x in terms)
+            self.branches_activated += any(self.origin(x).made_by == "activation" for x in terms)
             one, other = ({id(x)} | self._parts.get(id(x), set()) for x in terms)
             self.added_twice += bool(one & other)
             self._parts[id(result)] = one | other
-        return replace(past, made_by="sum" if alike else "", factor=factor)
+        return replace(origin, made_by="sum" if alike else "", factor=factor)
 
-    def _scaled(self, past: Past, other: Any, divided: bool) -> Past:
+    def _scaled(self, origin: Origin, other: Any, divided: bool) -> Origin:
         """x · y or x / y: a scale, a gain, a normalization, or half of a rotation."""
-        if past.made_by == "softmax":
-            return past  # the sums of the weights will tell
+        if origin.made_by == "softmax":
+            return origin  # the sums of the weights will tell
         if not isinstance(other, Tensor) or other.ndim == 0:
-            learned = past.factor is None or (isinstance(other, Tensor) and other.requires_grad)
-            return replace(past, factor=None if learned else past.factor * float(other) ** (-1 if divided else 1))
-        if past.operands or (isinstance(other, nn.Parameter) and other.ndim == 1):
-            return replace(past, factor=None)
+            learned = origin.factor is None or (isinstance(other, Tensor) and other.requires_grad)
+            return replace(origin, factor=None if learned else origin.factor * float(other) ** (-1 if divided else 1))
+        if origin.operands or (isinstance(other, nn.Parameter) and other.ndim == 1):
+            return replace(origin, factor=None)
         if other.shape[-1] == 1 or other.stride(-1) == 0:  # one number for each token
-            return replace(past, made_by="norm", factor=None)
-        constant = not other.requires_grad or self.past(other).factor == 1.0
-        return replace(past, made_by="", factor=past.factor if constant else None)
+            return replace(origin, made_by="norm", factor=None)
+        constant = not other.requires_grad or self.origin(other).factor == 1.0
+        return replace(origin, made_by="", factor=origin.factor if constant else None)
 
-    def _multiplied(self, left: Tensor, right: Tensor, alpha: float, result: Tensor) -> Past:
+    def _multiplied(self, left: Tensor, right: Tensor, alpha: float, result: Tensor) -> Origin:
         """A product of matrices: a linear map, attention scores, or a blend of values."""
-        a, b = self.past(left), self.past(right)
+        a, b = self.origin(left), self.origin(right)
         if b.made_by == "parameter" != a.made_by:
             return self._mapped(left, a, right, result, left.shape[-1])
         if a.made_by == "parameter" != b.made_by:
             return self._mapped(right.mT, b, left, result.mT, left.shape[-1])
         if a.made_by == b.made_by == "parameter":
-            return Past()
+            return Origin()
         if a.made_by == "softmax":
             return self._blended(a, left, right, b, result)
         if b.made_by == "softmax":
             return self._blended(b, right.mT, left.mT, a, result.mT)
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * alpha
-        return Past("product", factor, left.shape[-1], a.weight, operands=(left, right))
+        return Origin("product", factor, left.shape[-1], a.weight, operands=(left, right))
 
-    def _blended(self, past: Past, weights: Tensor, values: Tensor, of_values: Past, result: Tensor) -> Past:
+    def _blended(self, origin: Origin, weights: Tensor, values: Tensor, of_values: Origin, result: Tensor) -> Origin:
         causal = hides_the_future(weights == 0)
-        inputs = self.past(past.operands[0]).width
+        inputs = self.origin(origin.operands[0]).width
         sums = {axis: weights.sum(dim=axis) for axis in range(-1, -weights.ndim - 1, -1)}
-        axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), past.axis)
-        seen = Attention(past.width, past.factor, sums[-1], causal, *past.operands, past.weight, axis, inputs)
+        axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), origin.axis)
+        seen = AttentionSeen(
+            origin.width, origin.factor, sums[-1], causal, *origin.operands, origin.weight, axis, inputs
+        )
         return self._noted(seen, values, of_values, result)
 
-    def _fused(self, q: Tensor, k: Tensor, v: Tensor, named: dict, result: Tensor) -> Past:
+    def _fused(self, q: Tensor, k: Tensor, v: Tensor, named: dict, result: Tensor) -> Origin:
         """torch's own kernels, which form neither scores nor weights."""
-        a, b = self.past(q), self.past(k)
+        a, b = self.origin(q), self.origin(k)
         scale = named.get("scale") or q.shape[-1] ** -0.5
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * scale
         mask = named.get("attn_mask", named.get("attn_bias"))
         causal = bool(named.get("is_causal")) or (mask is not None and hides_the_future(mask.isneginf()))
-        seen = Attention(q.shape[-1], factor, torch.ones(1), causal, q, k, a.weight, -1, a.width)
-        return self._noted(seen, v, self.past(v), result)
+        seen = AttentionSeen(q.shape[-1], factor, torch.ones(1), causal, q, k, a.weight, -1, a.width)
+        return self._noted(seen, v, self.origin(v), result)
 
-    def _noted(self, seen: Attention, values: Tensor, past: Past, result: Tensor) -> Past:
-        if past.made_by == "linear" and past.output is not None and (self.everything or len(self.attentions) < 2):
-            tokens = token_of(values.flatten(0, -3)[-1], [past.output])
+    def _noted(self, seen: AttentionSeen, values: Tensor, origin: Origin, result: Tensor) -> Origin:
+        if origin.made_by == "linear" and origin.output is not None and (self.everything or len(self.attentions) < 2):
+            tokens = token_of(values.flatten(0, -3)[-1], [origin.output])
             if tokens is not None and one_in_each_row(tokens):
                 seen.split = len(tokens.mode(dim=-1).values.unique()) == len(tokens)
         self.attentions.append(seen)
@@ -235,23 +237,23 @@ class OperationRecorder(TorchDispatchMode):
             raise Enough
         if seen.split:
             self._blends.append((seen, result))
-        return Past("blend")
+        return Origin("blend")
 
-    def _mapped(self, x: Tensor, past: Past, weight: Tensor, output: Tensor, width: int) -> Past:
-        """A linear map of x (..., tokens, D), whose past is given. width: how many numbers each output is made of."""
-        parameter = self.past(weight).weight
-        if past.made_by == "linear" and past.width == output.shape[-1] < width == x.shape[-1]:
-            self.no_activation.append((past.weight, parameter))
-        if past.made_by == "blend":
+    def _mapped(self, x: Tensor, origin: Origin, weight: Tensor, output: Tensor, width: int) -> Origin:
+        """A linear map of x (..., tokens, D), whose origin is given. width: how many numbers each output is made of."""
+        parameter = self.origin(weight).weight
+        if origin.made_by == "linear" and origin.width == output.shape[-1] < width == x.shape[-1]:
+            self.no_activation.append((origin.weight, parameter))
+        if origin.made_by == "blend":
             for seen in self._unprojected:
                 seen.projection = parameter
             self._unprojected.clear()
-        if past.made_by == "blend" and self._blends:
+        if origin.made_by == "blend" and self._blends:
             tokens = token_of(x, [result for _, result in self._blends])
             for seen, _ in self._blends:
                 seen.joined = None if tokens is None else one_in_each_row(tokens)
             self._blends.clear()
-        self.linear.append(Past("linear", 1.0, width, parameter, past.made_by, output))
+        self.linear.append(Origin("linear", 1.0, width, parameter, origin.made_by, output))
         return self.linear[-1]
 
 
@@ -277,13 +279,13 @@ def hides_the_future(hidden: Tensor) -> bool:
     return min(hidden.shape[-2:]) > 2 and hidden.shape[-1] == hidden.shape[-2] and torch.equal(hidden, future)
 
 
-def watched(call: Callable[[], object]) -> list[Attention]:
+def attentions_of(call: Callable[[], object]) -> list[AttentionSeen]:
     """Every attention that is computed during a call."""
-    with OperationRecorder() as watch:
+    with OperationRecorder() as recorded:
         call()
-    return watch.attentions
+    return recorded.attentions
 
 
-def is_right_scale(seen: Attention) -> bool:
+def is_right_scale(seen: AttentionSeen) -> bool:
     """Whether the dot products are divided by √ of what they run over."""
     return math.isclose(seen.factor, seen.width**-0.5, rel_tol=1e-4)

@@ -1,7 +1,6 @@
 """What is wrong with a model on a data set: tried as a copy, in a short training run whose loop is right."""
 
 import copy
-import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -13,10 +12,12 @@ from torch import nn
 from vitbook.data import Dataset
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults.checks_of_models import Failed, Question, learned_by_heart
-from vitbook_workshop.faults.diagnosis import Finding
-from vitbook_workshop.faults.model_under_test import NotAsked, skip_if
-from vitbook_workshop.faults.watch_training import QUESTIONS, answered, labels_match_images, neighbors_agree, watch
+from vitbook_workshop.faults.catalogue import CATALOGUE
+from vitbook_workshop.faults.checks_of_models import learned_by_heart
+from vitbook_workshop.faults.findings import Failed, Finding, NotAsked, skip_if
+from vitbook_workshop.faults.watch_training import answer, watch
+
+OF_DATA = [must_hold for must_hold in CATALOGUE.values() if must_hold.of_data]
 
 
 def examine_training(
@@ -42,12 +43,12 @@ def examine_training(
             model = _small_vit(dataset)
         say = progress or (lambda text: None)
         say("comparing images and labels")
-        findings = [answered(question, dataset) for question in DATA_QUESTIONS]
+        findings = [answer(must_hold, must_hold.of_data, dataset) for must_hold in OF_DATA]
         say(f"training for {steps} steps")
         findings += _try_training(copy.deepcopy(model), dataset, steps, batch_size, learning_rate, seconds)
         say("learning 16 images by heart")
-        by_heart = Question(one_batch_can_be_learned, *_BY_HEART)
-        findings.append(answered(by_heart, copy.deepcopy(model), dataset, learning_rate, seconds))
+        by_heart = CATALOGUE["one_batch_can_be_learned"]
+        findings.append(answer(by_heart, _learn_by_heart, copy.deepcopy(model), dataset, learning_rate, seconds))
     return findings
 
 
@@ -93,14 +94,8 @@ _SETTLED = {  # asked of the whole data set already, or right by construction he
     "rate_is_not_too_small",
 }  # fmt: skip
 
-_BY_HEART = (
-    "a few images can be learned by heart",
-    "anything that hinders learning: a softmax before the loss, a part without gradient, images all alike.",
-    "10_training.ipynb#the-loop-bare",
-)
 
-
-def one_batch_can_be_learned(model, dataset: Dataset, learning_rate: float, seconds: float) -> None:
+def _learn_by_heart(model, dataset: Dataset, learning_rate: float, seconds: float) -> None:
     device, end = next(model.parameters()).device, time.monotonic() + seconds
     chosen = torch.randperm(len(dataset.train))[:16]
     images = dataset.normalize(dataset.train.images[chosen]).to(device)
@@ -121,30 +116,3 @@ def one_batch_can_be_learned(model, dataset: Dataset, learning_rate: float, seco
         f"after {steps} steps on the same 16 images of {kinds} classes the loss is {loss.item():.2f}.",
         likely="another learning rate may do it" if loss < 0.7 * math.log(kinds) else "",
     )
-
-
-def data_labels_match(dataset: Dataset) -> None:
-    chosen = torch.randperm(len(dataset.train))[:2000]
-    neighbors_agree(dataset.normalize(dataset.train.images[chosen]), dataset.train.labels[chosen])
-
-
-def copies_have_one_label(dataset: Dataset) -> None:
-    """Whether images that are the same, byte for byte, have the same label."""
-    label_of, wrong = {}, 0
-    for image, label in zip(dataset.train.images, dataset.train.labels.tolist(), strict=True):
-        key = hashlib.blake2b(image.cpu().numpy().tobytes(), digest_size=16).digest()
-        wrong += label_of.setdefault(key, label) != label
-    if wrong:
-        raise Failed(f"{wrong} of {len(dataset.train)} images have a copy with another label.")
-
-
-_MATCH = next(question for question in QUESTIONS if question.ask is labels_match_images)
-DATA_QUESTIONS = [
-    Question(data_labels_match, _MATCH.about, _MATCH.suspect, _MATCH.where),
-    Question(
-        copies_have_one_label,
-        "copies of an image have the same label",
-        "images saved in several classes' folders, or labels that were shuffled.",
-        _MATCH.where,
-    ),
-]

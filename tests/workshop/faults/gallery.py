@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from properties import HEADS, HEIGHT, HIDDEN, WIDTH, C, D, K, N, P, small_config
+from small_models import HEADS, HEIGHT, HIDDEN, WIDTH, C, D, K, N, P, small_config
 from styles import ADDS, CUT, DRAWN, HEADS_WHOLE, IDLE, MIX, ORDER, RIGHT_STYLES, SCALE, SHARES, SUMS, WRONG_STYLES
 from torch import nn
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from einops import einsum, pack, rearrange, reduce, repeat
 from einops.layers.torch import Rearrange, Reduce
-from properties import HEIGHT, WIDTH, C, K, P
+from small_models import HEIGHT, WIDTH, C, K, P
 from styles import ADDS, CUT, DRAWN, HEADS_WHOLE, IDLE, LAST, MIX, MLPS, NORMS, ORDER, READ, SCALE, SHARES, SUMS
 from torch import nn
 

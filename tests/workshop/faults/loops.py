@@ -545,7 +545,7 @@ WRONG: dict[str, dict[str, Callable]] = {  # the question that must find them â†
         "nll of logits": lambda: train(loss=nn.NLLLoss()),
         "nll of shares": lambda: train(loss=lambda x, y: F.nll_loss(x.softmax(-1), y)),
     },
-    "first_loss_is_ln_k": {
+    "first_loss_is_not_above_ln_k": {
         "wide head": lambda: train(prepare=wide_head),
         "logits times 30": lambda: train(loss=lambda x, y: F.cross_entropy(30 * x, y)),
     },

@@ -15,10 +15,11 @@ from pathlib import Path
 import held_out
 import torch
 from gallery import IMAGE, RIGHT, WRONG, shape_for
-from properties import K
+from small_models import K
 from styles import TWICE_WRONG, UNSEEN
 
-from vitbook_workshop.faults.diagnosis import Finding, examine
+from vitbook_workshop.faults.diagnosis import examine
+from vitbook_workshop.faults.findings import Finding
 
 
 def failures(build, image_shape) -> dict[str, Finding]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
 from einops.layers.torch import Rearrange
-from properties import HEADS, HIDDEN, C, D, K, N, P
+from small_models import HEADS, HIDDEN, C, D, K, N, P
 from torch import nn
 
 D_H = D // HEADS
@@ -586,7 +586,7 @@ SPLIT, JOIN = "view(B, h", "heads joined"  # two causes
 # The questions by shorter names
 SCALE, SUMS, HEADS_WHOLE, ORDER = "scores_are_scaled", "weights_sum_to_one", "heads_keep_tokens_whole", "order_counts"
 IDLE, ADDS, CUT, MIX = "parameters_play_a_part", "blocks_add", "a_token_is_a_rectangle", "images_do_not_mix"
-NORMS, MLPS, DRAWN = "norms_run_over_features", "mlps_have_an_activation", "evaluation_is_deterministic"
+NORMS, MLPS, DRAWN = "each_token_is_normalized", "mlps_have_an_activation", "evaluation_is_deterministic"
 ALIKE, READ, SHARES = "blocks_start_different", "patches_are_read_alike", "logits_are_no_probabilities"
 BRANCHES, LAST = "both_branches_get_normalized_tokens", "head_gets_normalized_tokens"
 
@@ -650,7 +650,7 @@ WRONG_STYLES = {
         lambda: Beginner("batch in its shape"),
         {"every_batch_size_will_do": "batch size"},
     ),
-    "beginner, keep": (lambda: Beginner("keep"), {"dropouts_act": "to keep"}),
+    "beginner, keep": (lambda: Beginner("keep"), {"every_dropout_acts": "to keep"}),
     "beginner, sigmoid": (lambda: Beginner("sigmoid"), {SHARES: "sigmoid"}),
     "beginner, half": (lambda: Beginner("half"), {"every_pixel_counts": "cuts too much"}),
     "sliced heads": (lambda: Assembled(Sliced), {"heads_see_whole_tokens": "cut into heads before"}),
@@ -693,5 +693,8 @@ TWICE_WRONG = {
         lambda: SimpleViT("no positions", "one head"),
         {ORDER: "positions are missing", SCALE: "never split"},
     ),
-    "beginner, sigmoid, keep": (lambda: Beginner("sigmoid", "keep"), {SHARES: "sigmoid", "dropouts_act": "to keep"}),
+    "beginner, sigmoid, keep": (
+        lambda: Beginner("sigmoid", "keep"),
+        {SHARES: "sigmoid", "every_dropout_acts": "to keep"},
+    ),
 }

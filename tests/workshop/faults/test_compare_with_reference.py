@@ -3,7 +3,7 @@
 import pytest
 import torch
 from gallery import IMAGE, OfTransformers
-from properties import HEADS, HIDDEN, D, K, small_config
+from small_models import HEADS, HIDDEN, D, K, small_config
 from styles import HfViT, TimmViT
 from torch import nn
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from vitbook_workshop.commands import main
-from vitbook_workshop.faults.diagnosis import Finding
+from vitbook_workshop.faults.findings import Finding
 
 RIGHT = """
 import torch

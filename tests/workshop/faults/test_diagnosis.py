@@ -4,13 +4,12 @@ import held_out
 import pytest
 import torch
 from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, shape_for, tutorial_patches, unfolded_patches
-from properties import HEIGHT, WIDTH, C, D, K, P, small_config
+from small_models import HEIGHT, WIDTH, C, D, K, P, small_config
 from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
 from torch import nn
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.checks_of_models import QUESTIONS
-from vitbook_workshop.faults.diagnosis import diagnose, examine
+from vitbook_workshop.faults.diagnosis import OF_A_MODEL, diagnose, examine
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
 
 PAGES = "https://vitbook.github.io/vitbook"
@@ -74,7 +73,7 @@ def test_a_note_of_a_rate_is_no_dropout():
     model.dropout_p, model.drop = 0.1, model.ways.end
     assert not failures(model, IMAGE, K)
     model.dropout_p = 0.2
-    assert set(failures(model, IMAGE, K)) == {"dropouts_act"}
+    assert set(failures(model, IMAGE, K)) == {"every_dropout_acts"}
 
 
 # The named mistakes
@@ -91,9 +90,9 @@ SEEN_FROM_OUTSIDE = {
     "MergedWithoutTranspose": {"heads_keep_tokens_whole"},
     "NoOutputProjection": {"parameters_play_a_part"},
     "BatchTakenForTokens": {"images_count"},
-    "UnbiasedVariance": {"norms_run_over_features"},
+    "UnbiasedVariance": {"each_token_is_normalized"},
     "GeluTwice": {"mlps_have_an_activation"},
-    "AttentionDropoutUnread": {"dropouts_act"},
+    "AttentionDropoutUnread": {"every_dropout_acts"},
     "view_without_permute": {"a_token_is_a_rectangle"},
     "BatchSizedClassToken": {"every_batch_size_will_do"},
     "BatchSizedPositions": {"every_batch_size_will_do"},
@@ -170,7 +169,7 @@ def test_a_model_that_does_not_run_is_asked_no_more(capsys):
     diagnose(nn.Linear(3, K), IMAGE, K)
     report = " ".join(capsys.readouterr().out.split())
     assert "FAILED images (B, C, H, W) go in" in report and "1 of 1 failed." in report
-    assert report.count("the model does not run") == len(QUESTIONS) - 1
+    assert report.count("the model does not run") == len(OF_A_MODEL) - 1
 
 
 def test_what_ails_a_model_is_not_that_its_device_has_no_float64():
@@ -224,7 +223,7 @@ def test_every_question_can_fail():
     reached = {name for names in SEEN_FROM_OUTSIDE.values() for name in names}
     reached |= {name for _, names in WRONG.values() for name in names}
     reached |= {"logits_come_out", "one_batch_can_be_learned", "equations_hold", "autocast_works", "export_works"}
-    assert reached == {question.ask.__name__ for question in QUESTIONS}
+    assert reached == {must_hold.name for must_hold in OF_A_MODEL}
 
 
 @pytest.mark.parametrize("given", [(), (IMAGE,), ((HEIGHT, WIDTH), K), (IMAGE, 0)])
@@ -271,4 +270,4 @@ def test_large_models_are_asked_in_float32_with_the_same_answers(monkeypatch):
 def test_progress_is_told_question_by_question():
     asked = []
     examine(VisionTransformer(small_config()), progress=asked.append)
-    assert asked == [question.about for question in QUESTIONS]
+    assert asked == [must_hold.about for must_hold in OF_A_MODEL]

@@ -1,28 +1,30 @@
-"""Each mistake is wrong, is called like the right code, and is caught by the properties that say so."""
+"""Each mistake is wrong, is called like the right code, and breaks what it says it breaks."""
 
 import re
 
 import pytest
 import torch
-from properties import differ, images, small_config
+from small_models import differ, images, small_config
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, Mistake, as_class, broken_vit
+from vitbook_workshop.faults.catalogue import CATALOGUE
+from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, broken_vit
 
-CAUGHT = [(mistake, test) for mistake in MISTAKES.values() for test in mistake.caught_by]
+CAUGHT = [(mistake, name) for mistake in MISTAKES.values() for name in mistake.caught_by]
 every_mistake = pytest.mark.parametrize("mistake", MISTAKES.values(), ids=lambda mistake: mistake.name)
 
 
-def name(value) -> str:
-    return value.name if isinstance(value, Mistake) else value.__name__
+def said(value) -> str:
+    return value if isinstance(value, str) else value.name
 
 
 @pytest.mark.usefixtures("precision")
-@pytest.mark.parametrize(("mistake", "test"), CAUGHT, ids=name)
-def test_a_property_catches_the_mistake_and_passes_the_right_code(mistake, test):
-    test(mistake.instead_of)
+@pytest.mark.parametrize(("mistake", "name"), CAUGHT, ids=said)
+def test_what_it_breaks_is_seen_in_it_and_not_in_the_right_code(mistake, name):
+    check = CATALOGUE[name].of_part
+    check(mistake.instead_of)
     with pytest.raises(AssertionError):
-        test(mistake.variant)
+        check(mistake.variant)
 
 
 @every_mistake

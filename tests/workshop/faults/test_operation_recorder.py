@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from properties import HEADS, B, D, T
+from small_models import HEADS, B, D, T
 from torch import nn
 
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention
-from vitbook_workshop.faults.operation_recorder import is_right_scale, watched
+from vitbook_workshop.faults.operation_recorder import attentions_of, is_right_scale
 
 Q, K, V = (torch.linspace(-1, 2, B * HEADS * T * 4).view(B, HEADS, T, 4).roll(i) for i in (0, 5, 11))
 
@@ -40,7 +40,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_right_attention_is_seen_as_right(way):
-    (look,) = watched(lambda: way(Q, K, V))
+    (look,) = attentions_of(lambda: way(Q, K, V))
     assert look.width == 4 and look.factor == pytest.approx(0.5) and is_right_scale(look)
     torch.testing.assert_close(look.sums, torch.ones_like(look.sums))
 
@@ -60,7 +60,7 @@ def test_right_attention_is_seen_as_right(way):
     ],
 )
 def test_wrong_attention_is_seen_as_wrong(way, factor, sums_to_one):
-    (look,) = watched(lambda: way(Q, K, V))
+    (look,) = attentions_of(lambda: way(Q, K, V))
     assert look.factor == pytest.approx(factor)
     assert is_right_scale(look) == (factor == 0.5)
     assert torch.allclose(look.sums, torch.ones_like(look.sums)) == sums_to_one
@@ -77,7 +77,7 @@ def test_wrong_attention_is_seen_as_wrong(way, factor, sums_to_one):
     ],
 )
 def test_layers_are_seen_and_what_is_no_attention_is_not(layer, count):
-    looks = watched(lambda: layer.eval()(torch.randn(B, T, D)))
+    looks = attentions_of(lambda: layer.eval()(torch.randn(B, T, D)))
     assert [is_right_scale(look) for look in looks] == [True] * count
     assert all(look.width == D // HEADS for look in looks)
 
@@ -85,5 +85,5 @@ def test_layers_are_seen_and_what_is_no_attention_is_not(layer, count):
 def test_watching_changes_nothing():
     layer, x = MultiHeadSelfAttention(D, HEADS), torch.randn(B, T, D)
     seen = []
-    watched(lambda: seen.append(layer(x)))
+    attentions_of(lambda: seen.append(layer(x)))
     torch.testing.assert_close(seen[0], layer(x), rtol=0, atol=0)

@@ -10,9 +10,10 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from vitbook.data import Dataset, Split
-from vitbook_workshop.faults.checks_of_models import Failed
+from vitbook_workshop.faults.checks_of_data import neighbors_agree
+from vitbook_workshop.faults.findings import Failed
 from vitbook_workshop.faults.trial_on_data import examine_training
-from vitbook_workshop.faults.watch_training import neighbors_agree, watch
+from vitbook_workshop.faults.watch_training import watch
 
 WRONG = {name: (question, run) for question, runs in loops.WRONG.items() for name, run in runs.items()}
 
@@ -113,7 +114,9 @@ def test_a_right_model_on_right_data_passes(model):
     before = copy.deepcopy(model)
     findings = examine_training(model, loops.DIGITS, steps=60)
     assert not [finding for finding in findings if finding.result == "FAILED"]
-    assert {"data_labels_match", "one_batch_can_be_learned", "first_loss_is_ln_k"} <= {f.name for f in findings}
+    assert {"labels_match_images", "one_batch_can_be_learned", "first_loss_is_not_above_ln_k"} <= {
+        f.name for f in findings
+    }
     if model:
         assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before.parameters(), strict=True))
 
@@ -122,7 +125,7 @@ def test_faults_of_data_and_model_are_named():
     labels = loops.DIGITS.train.labels
     copies = loops.DIGITS.train.images.clone()
     copies[:50] = copies[50:100]
-    assert failures(None, few(loops.SHUFFLED), steps=30) == {"data_labels_match"}
+    assert failures(None, few(loops.SHUFFLED), steps=30) == {"labels_match_images"}
     assert failures(None, few(labels, copies), steps=30) == {"copies_have_one_label"}
     assert failures(loops.SoftmaxViT(), loops.DIGITS, steps=30) >= {"loss_gets_logits", "one_batch_can_be_learned"}
     assert failures(loops.ViT(classes=7), loops.DIGITS, steps=30) == {"labels_are_in_range"}

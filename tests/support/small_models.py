@@ -1,26 +1,14 @@
-"""The properties of `faults.checks_of_parts`, under one name with those that only the tests of the package need."""
+"""The small inputs and modules of the checks, under one name with what only the tests of the package need."""
 
 import inspect
 from collections.abc import Callable, Iterable
 
 import torch
-from scipy.ndimage import zoom
 from torch import Tensor, nn
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.checks_of_parts import *  # noqa: F403
-from vitbook_workshop.faults.checks_of_parts import GRID, B, D, N
-from vitbook_workshop.faults.checks_of_parts import _build as build  # noqa: F401
-from vitbook_workshop.faults.checks_of_parts import _classifier as classifier  # noqa: F401
-from vitbook_workshop.faults.checks_of_parts import _close as close
-from vitbook_workshop.faults.checks_of_parts import _differ as differ
-from vitbook_workshop.faults.checks_of_parts import _images as images
-from vitbook_workshop.faults.checks_of_parts import _layer_norm as layer_norm  # noqa: F401
-from vitbook_workshop.faults.checks_of_parts import _same_map as same_map  # noqa: F401
-from vitbook_workshop.faults.checks_of_parts import _shake as shake
-from vitbook_workshop.faults.checks_of_parts import _small_config as small_config
-from vitbook_workshop.faults.checks_of_parts import _transformer_and_words as transformer_and_words  # noqa: F401
-from vitbook_workshop.faults.checks_of_parts import _unequal_batches as unequal_batches  # noqa: F401
+from vitbook_workshop.faults.small_examples import *  # noqa: F403
+from vitbook_workshop.faults.small_examples import B, differ, images, shake, small_config
 
 
 def backbone(**changes) -> VisionTransformer:
@@ -58,14 +46,3 @@ def each_argument_counts(function: Callable, base: dict, changes: dict, *inputs)
         assert any(
             differ(*pair) if all(isinstance(value, Tensor) for value in pair) else pair[0] != pair[1] for pair in pairs
         ), f"{function.__name__}: {name} has no effect"
-
-
-def resizing_equals_zoom(resize: Callable) -> None:
-    """Google's own resizing, scipy's zoom of order 1, on grids that are not square; the class row stays."""
-    for prefix, new in ((1, (4, 7)), (0, (3, 3)), (2, (5, 2))):
-        table = torch.randn(1, prefix + N, D)
-        got = resize(table, GRID, new, prefix, mode="bilinear", align_corners=True, antialias=False)
-        factors = (new[0] / GRID[0], new[1] / GRID[1], 1)
-        expected = torch.from_numpy(zoom(table[0, prefix:].view(*GRID, D).numpy(), factors, order=1))
-        assert torch.equal(got[:, :prefix], table[:, :prefix])
-        close(got[0, prefix:], expected.flatten(0, 1))

@@ -1,0 +1,106 @@
+"""What comes of asking whether something holds: it does, it does not, or it makes no sense to ask."""
+
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vitbook._common.site import chapters_address
+
+if TYPE_CHECKING:
+    from vitbook_workshop.faults.catalogue import MustHold
+
+
+class NotAsked(Exception):
+    """A check that makes no sense here, and why."""
+
+
+@dataclass
+class Failed(Exception):
+    """What was seen, in numbers, and a better suspect and section than the catalogue's, if there are."""
+
+    evidence: str
+    suspect: str = ""
+    where: str = ""
+    likely: str = ""  # why the failure is likely a mistake and not certainly; "" for the catalogue's reason
+
+
+def skip_if(condition: object, reason: str) -> None:
+    """Do not ask, for this reason."""
+    if condition:
+        raise NotAsked(reason)
+
+
+def expect(holds: bool, evidence: str) -> None:
+    """Fail unless it holds."""
+    if not holds:
+        raise Failed(evidence)
+
+
+def attempt(run: Callable[[], Any]) -> Any:
+    """What `run` returns; an error of the model's is a failure."""
+    try:
+        return run()
+    except Exception as error:
+        raise Failed(textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")) from None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether one thing holds."""
+
+    name: str  # in the catalogue
+    about: str  # what must hold
+    result: str  # "passed", "FAILED" or "not asked"
+    details: str = ""  # what was seen, or why it was not asked
+    suspect: str = ""  # what the failure suggests
+    where: str = ""  # the section that explains it, as a link from another chapter
+    certainty: str = ""  # of a failure: "certain" or "likely"
+    reason: str = ""  # why
+
+    @property
+    def link(self) -> str:
+        """The public address of the section, or its place in the repository where that address is not known."""
+        chapter, _, section = self.where.partition(".ipynb")
+        return f"{chapters_address()}{chapter}.html{section}" if chapters_address() else f"chapters/{self.where}"
+
+    @property
+    def lines(self) -> list[str]:
+        """What a report says of a failure, below what must hold."""
+        doubt = [f"Not certain: {self.reason}."] if self.certainty == "likely" else []
+        suspect = "Suspect" if self.certainty == "certain" else "Perhaps"
+        return [self.details, f"{suspect}: {self.suspect}", *doubt, f"Read {self.link}"]
+
+
+def ask(must_hold: "MustHold", check: Callable[..., None], *asked: object, certain: str) -> Finding:
+    """What comes of a check. asked: what it is asked of; certain: the reason to be certain of a failure."""
+    said = must_hold.name, must_hold.about
+    try:
+        check(*asked)
+    except NotAsked as reason:
+        return Finding(*said, "not asked", str(reason), must_hold.suspect, must_hold.where)
+    except Failed as failure:
+        suspect, where = failure.suspect or must_hold.suspect, failure.where or must_hold.where
+        likely = failure.likely or must_hold.likely
+        certainty, reason = ("likely", likely) if likely else ("certain", certain)
+        return Finding(*said, "FAILED", failure.evidence, suspect, where, certainty, reason)
+    return Finding(*said, "passed", "", must_hold.suspect, must_hold.where)
+
+
+def report(findings: list[Finding]) -> None:
+    """Print what holds, what does not, and what that suggests."""
+    for finding in findings:
+        reason = f": {finding.details}" if finding.result == "not asked" else ""
+        print(wrapped(f"{finding.result:<9}  {finding.about}{reason}", 11))
+        if finding.result == "FAILED":
+            print(*(wrapped(f"{'':11}{line}", 11) for line in finding.lines), sep="\n")
+    failed = sum(finding.result == "FAILED" for finding in findings)
+    asked = sum(finding.result != "not asked" for finding in findings)
+    print(f"\n{failed} of {asked} failed." if failed else f"\nNothing found in {asked} questions.")
+
+
+def wrapped(text: str, indent: int = 0) -> str:
+    """No line longer than 90, but for one that ends in an address."""
+    if "https://" in text:
+        return text
+    return textwrap.fill(text, 90, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
