@@ -7,7 +7,6 @@ num_prefix_tokens counts the tokens before the patches: 1 with a class token, 0 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from functools import partial
 
 import torch
@@ -87,10 +86,7 @@ def logit_lens(model: VisionTransformer, states: Float[Tensor, "states B T D"]) 
     least = len(model.embedding.prefix_tokens) + 1
     if states.ndim != 4 or states.shape[2] < least:
         raise ValueError(f"states must have shape (L + 1, B, T, D) with T ≥ {least}, got {tuple(states.shape)}")
-    tokens = states.flatten(0, 1)
-    reader = copy(model)  # the same layers, but its tokens are there already, whatever the images
-    reader.tokens = lambda images: model.norm(tokens)
-    return reader.forward(tokens.unsqueeze(1)).unflatten(0, states.shape[:2])
+    return model.logits(model.norm(states.flatten(0, 1))).unflatten(0, states.shape[:2])
 
 
 def rollout(

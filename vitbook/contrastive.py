@@ -15,16 +15,17 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vitbook._common.names import unknown
+from vitbook.patches import Images
 from vitbook.positions import sincos_positions
 from vitbook.transformer import EncoderLayer, padding_mask
-from vitbook.vit import Images, VisionTransformer
+from vitbook.vit import VisionTransformer
 
 PADDING, START = "·", "<"
-Logits = Float[Tensor, "images captions"]
+Table = Float[Tensor, "images captions"]  # a number for every image with every caption
 PairLogits = Float[Tensor, "pairs pairs"]  # image i and caption i belong together
 
 
-def cosines(x: Float[Tensor, "images dim"], y: Float[Tensor, "captions dim"]) -> Logits:
+def cosines(x: Float[Tensor, "images dim"], y: Float[Tensor, "captions dim"]) -> Table:
     """The cosine of the angle between every image's vector and every caption's, −1 to 1. (N, D), (M, D) → (N, M)."""
     return F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).mT
 
@@ -127,12 +128,12 @@ class TwoTowers(nn.Module):
         """Captions as unit vectors of the common space. Raises ValueError as `TextTower.tokenize` does."""
         return F.normalize(self.project_text(self.text(self.text.tokenize(captions))), dim=-1)
 
-    def forward(self, images: Images, captions: Sequence[str]) -> Logits:
+    def forward(self, images: Images, captions: Sequence[str]) -> Table:
         """The logits of every image with every caption."""
         return self.to_logits(cosines(self.see(images), self.read(captions)))
 
 
-def name_probabilities(logits: Logits) -> Logits:
+def name_probabilities(logits: Table) -> Table:
     """Zero-shot: each image's probabilities of the names, which are the captions. Rows sum to 1."""
     return logits.softmax(dim=-1)
 

@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._common.validation import check_plain
+from vitbook.patches import Images
 from vitbook.training import parameter_groups, warmup_cosine
-from vitbook.vit import Images, VisionTransformer
+from vitbook.vit import VisionTransformer
 
 View = Float[Tensor, "batch channels _ _"]  # a part of each image, of any size
 Answers = Float[Tensor, "views batch prototypes"]  # logits, or probabilities, of each view of each image
@@ -70,20 +70,16 @@ class ProjectionHead(nn.Sequential):
 class ViewEncoder(nn.Module):
     """A backbone under a head, for square views of any size that patches fill. (B, C, H, W) → (B, K).
 
-    Positions are interpolated, so that they span a view as they span an image. Raises ValueError for a backbone derived
-    from `VisionTransformer`, whose features may be computed differently.
+    Positions are interpolated, so that they span a view as they span an image.
     """
 
     def __init__(self, backbone: VisionTransformer, head: nn.Module):
-        check_plain(VisionTransformer, backbone, "images of any size are")
         super().__init__()
         self.backbone, self.head = backbone, head
 
     def features(self, images: Images) -> Float[Tensor, "batch dim"]:
         """As `VisionTransformer.features`."""
-        backbone = self.backbone
-        z = backbone.norm(backbone.encoder(backbone.embedding.of_any_size(images)))
-        return z[:, 0] if backbone.config.pool == "class" else z[:, int(backbone.config.class_token) :].mean(dim=1)
+        return self.backbone.features(images, any_size=True)
 
     def forward(self, images: Images) -> Float[Tensor, "batch prototypes"]:
         return self.head(self.features(images))

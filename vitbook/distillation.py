@@ -13,12 +13,12 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vitbook.embedding import ImageEmbedding
-from vitbook.patches import HybridEmbedding, PatchEmbedding
+from vitbook.multihead import Tokens
+from vitbook.patches import HybridEmbedding, Images, PatchEmbedding
 from vitbook.positions import POSITIONS
-from vitbook.vit import VisionTransformer, ViTConfig
+from vitbook.vit import Logits, Vectors, VisionTransformer, ViTConfig
 
-Logits = Float[Tensor, "B K"]
-Labels = Int64[Tensor, " B"]
+Labels = Int64[Tensor, " batch"]
 Loss = Float[Tensor, ""]
 
 
@@ -66,18 +66,17 @@ class DistilledVisionTransformer(VisionTransformer):
         )
         self.head_dist = deepcopy(self.head)
 
-    def both_heads(self, images: Float[Tensor, "B C H W"]) -> tuple[Logits, Logits]:
+    def both_heads(self, images: Images) -> tuple[Logits, Logits]:
         """The class token's logits, and the distillation token's."""
         z = self.tokens(images)
         return self.head(z[:, 0]), self.head_dist(z[:, 1])
 
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Logits:
-        class_logits, distillation_logits = self.both_heads(images)
-        return (class_logits + distillation_logits) / 2
+    def logits(self, z: Tokens) -> Logits:
+        return (self.head(z[:, 0]) + self.head_dist(z[:, 1])) / 2
 
-    def features(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D"]:
+    def pool(self, z: Tokens) -> Vectors:
         """One vector an image, for other heads: the mean of the two tokens, as in timm."""
-        return self.tokens(images)[:, :2].mean(dim=1)
+        return z[:, :2].mean(dim=1)
 
     def initialize(self) -> None:
         super().initialize()

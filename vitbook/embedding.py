@@ -3,18 +3,15 @@
 T = N + 1 with a class token, N without.
 """
 
+from typing import Any
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vitbook.patches import HybridEmbedding, PatchEmbedding, grid_size
-from vitbook.positions import (  # noqa: F401 (some were defined here once, and are still imported from here)
-    POSITIONS,
-    Grid,
-    LearnedPositions,
-    resize_positions,
-    sincos_positions_2d,
-)
+from vitbook.multihead import Tokens
+from vitbook.patches import HybridEmbedding, Images, PatchEmbedding, grid_size
+from vitbook.positions import POSITIONS, Grid, resize_positions
 
 
 class ImageEmbedding(nn.Module):
@@ -24,9 +21,7 @@ class ImageEmbedding(nn.Module):
     class_token: whether a learned token comes first; positions: one of `POSITIONS`; dropout: on the sum.
 
     In training, the attribute `patch_dropout` is the share of patches dropped from each image; see `drop_patches`. It
-    is 0 unless a training run sets it.
-
-    Raises ValueError for images of a size other than image_size (see `resize`).
+    is 0 unless a training run sets it. `interpolation` holds arguments of `resize_positions`, for images of any size.
     """
 
     def __init__(
@@ -45,6 +40,7 @@ class ImageEmbedding(nn.Module):
         self.positions = POSITIONS[positions](self.grid, dim, num_prefix_tokens=int(class_token))
         self.dropout = nn.Dropout(dropout)
         self.patch_dropout = 0.0
+        self.interpolation: dict[str, Any] = {}
 
     @property
     def grid(self) -> Grid:
@@ -56,24 +52,20 @@ class ImageEmbedding(nn.Module):
         """The learned tokens before the patches, each (1, 1, D)."""
         return [] if self.cls_token is None else [self.cls_token]
 
-    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch tokens dim"]:
-        x = self.patch_embed(images)  # (B, N, D)
-        if images.shape[2:] != self.image_size:  # 8×12 has as many patches as 12×8
+    def forward(self, images: Images, any_size: bool = False) -> Tokens:
+        """any_size: interpolate the positions for images of any size that patches fill; without it ValueError."""
+        x, positions = self.patch_embed(images), self.positions()  # (B, N, D), (1, T, D)
+        prefix = [token.to(x.dtype).expand(x.shape[0], -1, -1) for token in self.prefix_tokens]
+        if any_size:
+            grid = grid_size(images.shape[2:], self.patch_embed.patch_size)
+            positions = resize_positions(positions, self.grid, grid, len(prefix), **self.interpolation)
+        elif images.shape[2:] != self.image_size:  # 8×12 has as many patches as 12×8
             expected, got = (f"{height}×{width}" for height, width in (self.image_size, images.shape[2:]))
             raise ValueError(f"images must be {expected}, as the positions are, got {got}: resize one or the other")
-        prefix = [token.to(x.dtype).expand(x.shape[0], -1, -1) for token in self.prefix_tokens]
-        x = torch.cat([*prefix, x], dim=1) + self.positions().to(x.dtype)  # (B, T, D), in bfloat16 under autocast
+        x = torch.cat([*prefix, x], dim=1) + positions.to(x.dtype)  # (B, T, D), in bfloat16 under autocast
         if self.training and self.patch_dropout:
             x = drop_patches(x, self.patch_dropout, num_prefix_tokens=len(prefix))
         return self.dropout(x)
-
-    def of_any_size(self, images: Float[Tensor, "batch channels _ _"]) -> Float[Tensor, "batch _ dim"]:
-        """Equation 1 for images of any size that patches fill: positions are interpolated, and nothing is dropped."""
-        x = self.patch_embed(images)
-        prefix = [token.to(x.dtype).expand(len(x), -1, -1) for token in self.prefix_tokens]
-        grid = grid_size(images.shape[2:], self.patch_embed.patch_size)
-        positions = resize_positions(self.positions(), self.grid, grid, len(prefix))
-        return torch.cat([*prefix, x], dim=1) + positions.to(x.dtype)
 
     def resize(self, image_size: tuple[int, int]) -> None:
         """Fit the positions to images of another (height, width), in place."""
@@ -81,9 +73,7 @@ class ImageEmbedding(nn.Module):
         self.image_size = tuple(image_size)
 
 
-def drop_patches(
-    x: Float[Tensor, "batch tokens dim"], share: float, num_prefix_tokens: int = 1
-) -> Float[Tensor, "batch fewer dim"]:
+def drop_patches(x: Tokens, share: float, num_prefix_tokens: int = 1) -> Float[Tensor, "batch fewer dim"]:
     """Drop some patches of each image, drawn at random each time: the rest costs less. (B, T, D) → (B, T', D).
 
     Liu et al. 2022, "PatchDropout". Of N patches, N − ⌊share · N⌋ stay, in another order: their positions are already
@@ -92,5 +82,9 @@ def drop_patches(
     patches = x.shape[1] - num_prefix_tokens
     order = torch.rand(len(x), patches).argsort(dim=1)[:, : patches - int(share * patches)]  # same draws on any device
     prefix = torch.arange(num_prefix_tokens).expand(len(x), -1)
-    kept = torch.cat([prefix, num_prefix_tokens + order], dim=1).to(x.device)
-    return x.gather(1, kept.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+    return take_tokens(x, torch.cat([prefix, num_prefix_tokens + order], dim=1).to(x.device))
+
+
+def take_tokens(x: Tokens, places: Int64[Tensor, "batch taken"]) -> Float[Tensor, "batch taken dim"]:
+    """The tokens of each image at its own places, in their order. (B, T, D), (B, T') → (B, T', D)."""
+    return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitbook.attention import Mask
 from vitbook.multihead import MultiHeadSelfAttention, Tokens
 
 LAYER_NORM_EPS = 1e-6  # of Google's code, timm and torchvision; torch's own default is 1e-5
@@ -81,8 +82,9 @@ class EncoderBlock(nn.Module):
         self.mlp = MLP(dim, mlp_dim, dropout)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Tokens) -> Tokens:
-        x = self.drop_path(self.attn(self.norm1(x))) + x  # Eq. 2
+    def forward(self, x: Tokens, mask: Mask | None = None) -> Tokens:
+        """mask: broadcastable to (B, h, T, T), True where a query may look."""
+        x = self.drop_path(self.attn(self.norm1(x), mask)) + x  # Eq. 2
         x = self.drop_path(self.mlp(self.norm2(x))) + x  # Eq. 3
         return x
 
@@ -111,7 +113,8 @@ class Encoder(nn.Module):
             for block in range(1, depth + 1)
         )
 
-    def forward(self, x: Tokens) -> Tokens:
+    def forward(self, x: Tokens, mask: Mask | None = None) -> Tokens:
+        """mask: the same for every block, as in `EncoderBlock`."""
         for block in self.blocks:
-            x = block(x)
+            x = block(x, mask)
         return x

@@ -7,21 +7,20 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
 from vitbook._common.names import unknown
-from vitbook._common.validation import check_plain
-from vitbook.patches import grid_size
+from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
-from vitbook.vit import Images, VisionTransformer
+from vitbook.vit import Logits, VisionTransformer
 
-Runner = Callable[[Images], Float[Tensor, "batch classes"]]
+Runner = Callable[[Images], Logits]
 FORMATS = {
     "pt2": "torch's own: Python is gone, torch is still needed",
     "onnx": "for ONNX Runtime and others, float32",
@@ -45,26 +44,18 @@ def quantize(
 class AnySize(nn.Module):
     """A model that takes images of any size that patches fill: its positions are interpolated on the way.
 
-    Bilinear, without antialiasing, which exporters translate faithfully. `embed_any_size` of vitbook.tokens does
-    it for one image. Raises ValueError for a model derived from `VisionTransformer`, which computes something else.
+    Bilinear, without antialiasing, which exporters translate faithfully. Raises ValueError for a model of another kind.
     """
 
     def __init__(self, model: VisionTransformer):
-        check_plain(VisionTransformer, model, "images of any size are")
         super().__init__()
-        self.model = model
+        if not isinstance(model, VisionTransformer):
+            raise ValueError(f"images of any size are for a VisionTransformer, got a {type(model).__name__}")
+        self.model = deepcopy(model, {id(weight): weight for weight in model.parameters()})  # with the same weights
+        self.model.embedding.interpolation = {"mode": "bilinear", "antialias": False}
 
-    def forward(self, images: Images) -> Float[Tensor, "batch classes"]:
-        embedding, config = self.model.embedding, self.model.config
-        patches = embedding.patch_embed(images)
-        prefix = [token.expand(patches.shape[0], -1, -1) for token in embedding.prefix_tokens]
-        table, first = embedding.positions(), len(prefix)
-        table, before = table[:, first:].unflatten(1, embedding.grid).permute(0, 3, 1, 2), table[:, :first]
-        grid = grid_size(images.shape[2:], embedding.patch_embed.patch_size)
-        table = F.interpolate(table, size=grid, mode="bilinear", align_corners=False).flatten(2).transpose(1, 2)
-        z = torch.cat([*prefix, patches], dim=1) + torch.cat([before, table], dim=1)  # Eq. 1
-        z = self.model.norm(self.model.encoder(z))
-        return self.model.head(z[:, 0] if config.pool == "class" else z[:, first:].mean(dim=1))
+    def forward(self, images: Images) -> Logits:
+        return self.model(images, any_size=True)
 
 
 def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.ExportedProgram:

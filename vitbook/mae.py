@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from vitbook.embedding import take_tokens
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
-from vitbook.patches import patchify, unpatchify
+from vitbook.patches import Images, patchify, unpatchify
 from vitbook.positions import SinCosPositions2D
 from vitbook.training import parameter_groups, warmup_cosine
-from vitbook.vit import Images, VisionTransformer
+from vitbook.vit import VisionTransformer
 
 Patches = Float[Tensor, "batch patches numbers"]
 Noise = Float[Tensor, "batch patches"]
@@ -37,7 +38,7 @@ def random_masking(
     noise = torch.rand(batch, patches).to(x.device) if noise is None else noise
     order = noise.argsort(dim=1)  # the patch at each place
     restore = order.argsort(dim=1)  # the place of each patch
-    return _take(x, order[:, :visible]), restore, restore >= visible
+    return take_tokens(x, order[:, :visible]), restore, restore >= visible
 
 
 def add_mask_tokens(
@@ -46,7 +47,7 @@ def add_mask_tokens(
     """Put a mask token in the place of every hidden patch, all in the order of the image. (B, V, D) → (B, N, D)."""
     missing = restore.shape[1] - visible.shape[1]
     shuffled = torch.cat([visible, mask_token.expand(len(visible), missing, -1)], dim=1)
-    return _take(shuffled, restore)
+    return take_tokens(shuffled, restore)
 
 
 def patch_targets(images: Images, patch_size: int, normalized: bool = False) -> Patches:
@@ -155,10 +156,3 @@ def pretrain(
             total += loss.item() * len(batch)
         losses.append(total / len(images))
     return losses
-
-
-def _take(
-    x: Float[Tensor, "batch patches dim"], places: Int64[Tensor, "batch taken"]
-) -> Float[Tensor, "batch taken dim"]:
-    """The rows of each image at these places."""
-    return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

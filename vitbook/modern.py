@@ -15,9 +15,10 @@ from vitbook._common.validation import check_choice, check_kind, check_sizes
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, EncoderBlock
 from vitbook.multihead import Heads, MultiHeadSelfAttention, Tokens
+from vitbook.patches import Images, grid_size
 from vitbook.positions import POSITIONS, Grid
 from vitbook.transformer import MultiHeadCrossAttention
-from vitbook.vit import Images, VisionTransformer, ViTConfig
+from vitbook.vit import Vectors, VisionTransformer, ViTConfig
 
 Angles = Float[Tensor, "tokens pairs"]
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh"), "quick_gelu": lambda: QuickGELU()}
@@ -45,8 +46,8 @@ def rotary_angles(grid: Grid, head_dim: int, base: float = 100.0) -> Float[Tenso
         raise ValueError(f"pairs for rows and for columns: the width of a head must be divisible by 4, got {head_dim}")
     frequency = 2 * math.pi * base ** (-torch.arange(0, head_dim, 4, dtype=torch.float64) / head_dim)
     rows, columns = (((2 * torch.arange(n) + 1) / n - 1).double().unsqueeze(1) * frequency for n in grid)
-    angles = torch.cat([rows.repeat_interleave(grid[1], dim=0), columns.repeat(grid[0], 1)], dim=-1)
-    return angles.to(torch.get_default_dtype())
+    angles = torch.cat([rows.unsqueeze(1).expand(-1, grid[1], -1), columns.expand(grid[0], -1, -1)], dim=-1)
+    return angles.flatten(0, 1).to(torch.get_default_dtype())
 
 
 class RMSNorm(nn.Module):
@@ -147,7 +148,7 @@ class AttentionPooling(nn.Module):
         self.mlp = MLP(dim, mlp_dim)
 
     def forward(self, z: Tokens) -> Float[Tensor, "batch dim"]:
-        y = self.attn(self.probe.expand(len(z), -1, -1), z)
+        y = self.attn(self.probe.expand(z.shape[0], -1, -1), z)
         return (y + self.mlp(self.norm(y))).squeeze(1)
 
 
@@ -217,8 +218,8 @@ class ModernEmbedding(ImageEmbedding):
         registers = () if self.register_tokens is None else self.register_tokens.split(1, dim=1)
         return [*super().prefix_tokens, *registers]
 
-    def forward(self, images: Images) -> Tokens:
-        return self.norm(super().forward(images))
+    def forward(self, images: Images, any_size: bool = False) -> Tokens:
+        return self.norm(super().forward(images, any_size))
 
 
 class ModernViT(VisionTransformer):
@@ -239,20 +240,30 @@ class ModernViT(VisionTransformer):
             self.pooling = AttentionPooling(c.dim, c.num_heads, c.mlp_dim, c.norm_eps)
             self.pooling.mlp.act = ACTIVATIONS[c.activation]()
         self.initialize()
-        self._turn()
+        self._turn(self.embedding.grid)
 
-    def features(self, images: Images) -> Float[Tensor, "batch dim"]:
-        """One vector per image: what the pooling finds, the class token, or the mean of the patches."""
-        z = self.tokens(images)
-        patches = z[:, len(self.embedding.prefix_tokens) :]
+    def tokens(self, images: Images, any_size: bool = False) -> Tokens:
+        """As in `VisionTransformer`; rotary positions are those of the images' own grid."""
+        if not any_size:
+            return super().tokens(images)
+        own = [block.attn.angles for block in self.encoder.blocks]
+        self._turn(grid_size(images.shape[2:], self.config.patch_size))
+        try:
+            return super().tokens(images, any_size)
+        finally:
+            for block, angles in zip(self.encoder.blocks, own, strict=True):
+                block.attn.angles = angles
+
+    def pool(self, z: Tokens) -> Vectors:
+        """What the attention pooling finds among the patches, or as in `VisionTransformer`."""
         if self.config.attention_pool:
-            return self.pooling(patches)
-        return z[:, 0] if self.config.pool == "class" else patches.mean(dim=1)
+            return self.pooling(z[:, len(self.embedding.prefix_tokens) :])
+        return super().pool(z)
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """As in `VisionTransformer`; rotary positions are computed again, with nothing to interpolate."""
         super().resize(image_size)
-        self._turn()
+        self._turn(self.embedding.grid)
 
     def initialize(self) -> None:
         """As in `VisionTransformer`; the pooling's maps are drawn like those of the encoder."""
@@ -262,11 +273,11 @@ class ModernViT(VisionTransformer):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def _turn(self) -> None:
-        """Give every attention the angles of the grid; tokens before the patches are not turned."""
+    def _turn(self, grid: Grid) -> None:
+        """Give every attention the angles of a grid; tokens before the patches are not turned."""
         c = self.config
         if c.rotary_base is not None:
-            angles = rotary_angles(self.embedding.grid, c.dim // c.num_heads, c.rotary_base)
+            angles = rotary_angles(grid, c.dim // c.num_heads, c.rotary_base)
             angles = F.pad(angles, (0, 0, len(self.embedding.prefix_tokens), 0)).to(next(self.parameters()))
             for block in self.encoder.blocks:
                 block.attn.angles = angles

@@ -10,6 +10,8 @@ from einops import rearrange
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+Images = Float[Tensor, "batch channels height width"]
+
 
 def patchify(
     images: Shaped[Tensor, "batch channels height width"], patch_size: int
@@ -44,7 +46,7 @@ class PatchEmbedding(nn.Module):
         self.patch_size, self.dim = patch_size, dim
         self.proj = nn.Conv2d(channels, dim, kernel_size=patch_size, stride=patch_size)
 
-    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch patches dim"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch patches dim"]:
         _check_images(images, self.proj.in_channels, self.patch_size)
         return self.proj(images).flatten(2).transpose(1, 2)
 
@@ -64,7 +66,7 @@ class HybridEmbedding(nn.Module):
         self.patch_size, self.dim = stem_stride * patch_size, dim  # in pixels, as seen from outside
         self.patch_embed = PatchEmbedding(patch_size, stem_channels, dim)
 
-    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch patches dim"]:
+    def forward(self, images: Images) -> Float[Tensor, "batch patches dim"]:
         _check_images(images, None, self.patch_size)
         return self.patch_embed(self.stem(images))
 

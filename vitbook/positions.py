@@ -152,8 +152,6 @@ def resize_positions(
     grid gives the same numbers back. Interpolation is torch's: the default is timm's choice; Google's own code uses
     mode="bilinear", align_corners=True, antialias=False.
     """
-    if tuple(old_grid) == tuple(new_grid):
-        return pos_embed.clone()
     prefix, table = pos_embed[:, :num_prefix_tokens], pos_embed[:, num_prefix_tokens:]
     table = table.to(torch.promote_types(table.dtype, torch.float32))  # a CPU interpolates nothing narrower
     image = table.unflatten(1, old_grid).permute(0, 3, 1, 2)  # (1, D, rows, columns)

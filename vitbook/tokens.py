@@ -8,12 +8,13 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from vitbook._common.validation import check_plain
-from vitbook.attention import Mask, attention_scores
+from vitbook.attention import attention_scores
+from vitbook.embedding import take_tokens
 from vitbook.encoder import Encoder
 from vitbook.multihead import MultiHeadSelfAttention, Tokens, merge_heads
+from vitbook.patches import Images
 from vitbook.positions import Grid
-from vitbook.vit import VisionTransformer
+from vitbook.vit import Logits, VisionTransformer
 
 
 def same_image(owner: Int64[Tensor, "rows tokens"]) -> Bool[Tensor, "rows 1 tokens tokens"]:
@@ -59,33 +60,18 @@ def unpack(
     return [packed[owner == index] for index in range(int(owner.max()) + 1)]
 
 
-def embed_any_size(model: VisionTransformer, image: Float[Tensor, "channels height width"]) -> Float[Tensor, "_ dim"]:
-    """Equation 1 for one image of any size that patches fill: the model's positions are interpolated. → (T, D).
-
-    Raises ValueError for a model derived from `VisionTransformer`. Differs: Dehghani et al. learn a vector for each row
-    and one for each column, as `LearnedPositions2D` does.
-    """
-    check_plain(VisionTransformer, model, "images of any size are")
-    return model.embedding.of_any_size(image.unsqueeze(0)).squeeze(0)
-
-
-def encode_masked(encoder: Encoder, z: Tokens, mask: Mask) -> Tokens:
-    """Equations 2 and 3 with a mask in every attention. In evaluation: nothing is dropped."""
-    for block in encoder.blocks:
-        z = block.attn(block.norm1(z), mask) + z  # Eq. 2
-        z = block.mlp(block.norm2(z)) + z  # Eq. 3
-    return z
-
-
 def packed_features(
     model: VisionTransformer, images: Sequence[Float[Tensor, "channels _ _"]], length: int
 ) -> Float[Tensor, "images dim"]:
-    """What the model's head sees of each of several images of any sizes, computed in rows of `length` tokens."""
-    packed, owner = pack([embed_any_size(model, image) for image in images], length)
-    tokens = unpack(model.norm(encode_masked(model.encoder, packed, same_image(owner))), owner)
-    if model.config.pool == "class":
-        return torch.stack([z[0] for z in tokens])
-    return torch.stack([z[len(model.embedding.prefix_tokens) :].mean(dim=0) for z in tokens])
+    """What the model's head sees of each of several images of any sizes, computed in rows of `length` tokens.
+
+    The model's positions are interpolated for each image. Differs: Dehghani et al. learn a vector for each row and one
+    for each column, as `LearnedPositions2D` does. Raises ValueError for a model with rotary positions.
+    """
+    _check_unturned(model)
+    packed, owner = pack([model.embedding(image.unsqueeze(0), any_size=True).squeeze(0) for image in images], length)
+    tokens = unpack(model.norm(model.encoder(packed, same_image(owner))), owner)
+    return torch.cat([model.pool(z.unsqueeze(0)) for z in tokens])
 
 
 def proportional_attention(
@@ -126,8 +112,9 @@ def merge_tokens(
     size = groups.sum(dim=-1, keepdim=True)
     sums = torch.cat([z * size, groups], dim=-1)  # what is added up when tokens merge
     a, b = sums[:, ::2], sums[:, 1::2]
-    b = b.scatter_add(1, _rows(partner.gather(1, merged), b), a.gather(1, _rows(merged, a)))
-    sums = torch.cat([a.gather(1, _rows(kept, a)), b], dim=1)
+    moved = take_tokens(a, merged)
+    b = b.scatter_add(1, partner.gather(1, merged).unsqueeze(-1).expand_as(moved), moved)
+    sums = torch.cat([take_tokens(a, kept), b], dim=1)
     z, groups = sums[..., : z.shape[-1]], sums[..., z.shape[-1] :]
     return z / groups.sum(dim=-1, keepdim=True), groups
 
@@ -150,18 +137,17 @@ def encode_merging(
     return z, groups
 
 
-def merging_logits(
-    model: VisionTransformer, images: Float[Tensor, "batch channels height width"], r: int
-) -> Float[Tensor, "batch classes"]:
+def merging_logits(model: VisionTransformer, images: Images, r: int) -> Logits:
     """The logits of a model that merges r tokens in every block; with r = 0 its own.
 
-    Raises ValueError unless r ≥ 0 and the model is a `VisionTransformer` itself, with a class token that the head sees.
+    A mean over patches counts each merged token as often as patches are in it. Raises ValueError for r below 0, and
+    for a model with rotary positions.
     """
-    check_plain(VisionTransformer, model, "merging is")
-    if r < 0 or model.config.pool != "class":
-        raise ValueError(f"expected r of 0 or more and pool 'class', got r = {r} and pool {model.config.pool!r}")
-    z, _ = encode_merging(model.encoder, model.embedding(images), r)
-    return model.head(model.norm(z)[:, 0])
+    if r < 0:
+        raise ValueError(f"r must be 0 or more, got {r}")
+    _check_unturned(model)
+    z, groups = encode_merging(model.encoder, model.embedding(images), r, len(model.embedding.prefix_tokens))
+    return model.logits(groups.mT @ model.norm(z))
 
 
 def window_attention(attention: MultiHeadSelfAttention, x: Tokens, grid: Grid, window: int, shift: int = 0) -> Tokens:
@@ -188,6 +174,7 @@ def _same_edge(grid: Grid, window: int, shift: int) -> Bool[Tensor, "windows 1 t
     return same_image(edge)
 
 
-def _rows(index: Int64[Tensor, "batch rows"], like: Tokens) -> Int64[Tensor, "batch rows dim"]:
-    """The index of rows, for each of their entries."""
-    return index.unsqueeze(-1).expand(-1, -1, like.shape[-1])
+def _check_unturned(model: VisionTransformer) -> None:
+    """Rotary positions turn every row of tokens by the places of one grid."""
+    if getattr(model.config, "rotary_base", None) is not None:
+        raise ValueError("tokens cannot be packed or merged in a model with rotary positions, which are of one grid")

@@ -11,12 +11,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from vitbook.attention import Mask, attention, fused_attention
-from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads, width_of_heads
+from vitbook.multihead import MultiHeadSelfAttention, Tokens, merge_heads, split_heads, width_of_heads
 from vitbook.positions import sincos_positions
 
 Source, Target = Int[Tensor, "batch source"], Int[Tensor, "batch tokens"]
-Memory, Tokens = Float[Tensor, "batch source dim"], Float[Tensor, "batch tokens dim"]
-Logits = Float[Tensor, "batch tokens vocab"]
+Memory = Float[Tensor, "batch source dim"]
+NextWord = Float[Tensor, "batch tokens vocab"]  # logits of the word that follows each
 
 
 def causal_mask(length: int, device: torch.device | None = None) -> Bool[Tensor, "{length} {length}"]:
@@ -142,7 +142,7 @@ class Transformer(nn.Module):
         for embedding in (self.source_embedding, self.target_embedding):
             nn.init.normal_(embedding.weight, std=dim**-0.5)  # so that ×√D in `embed` brings it to the positions' size
 
-    def forward(self, source: Source, target: Target) -> Logits:
+    def forward(self, source: Source, target: Target) -> NextWord:
         """Logits of the word that follows each target position; a softmax makes them probabilities."""
         return self.decode(target, self.encode(source), padding_mask(source, self.padding))
 
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
             x = layer(x, mask)
         return x
 
-    def decode(self, target: Target, memory: Memory, memory_mask: Mask | None = None) -> Logits:
+    def decode(self, target: Target, memory: Memory, memory_mask: Mask | None = None) -> NextWord:
         """Logits of the next word at every target position at once."""
         x = self.embed(target, self.target_embedding)
         mask = causal_mask(target.shape[1], target.device)

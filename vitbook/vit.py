@@ -19,12 +19,13 @@ from vitbook._common.validation import (
 )
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import LAYER_NORM_EPS, Encoder
-from vitbook.multihead import width_of_heads
-from vitbook.patches import HybridEmbedding, PatchEmbedding, conv_stem, grid_size, stem_stride
+from vitbook.multihead import Tokens, width_of_heads
+from vitbook.patches import HybridEmbedding, Images, PatchEmbedding, conv_stem, grid_size, stem_stride
 from vitbook.positions import POSITIONS
 
 _POOLS = ("class", "mean")
-Images = Float[Tensor, "batch channels height width"]
+Vectors = Float[Tensor, "batch dim"]  # one for each image
+Logits = Float[Tensor, "batch classes"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class VisionTransformer(nn.Module):
     """The Vision Transformer. (B, C, H, W) → (B, K).
 
     Dosovitskiy et al. 2021, Eqs. 1–4. `tokens` is the backbone, `features` what the head sees, `forward` the logits of
-    the K classes; a softmax makes them probabilities.
+    the K classes; a softmax makes them probabilities. All three take `any_size`, as in `ImageEmbedding`.
 
     Weights start as in the authors' code: Xavier-uniform for every linear map of the encoder (Q, K and V each
     separately), the patch projection normal with variance 1/(P²C), positions normal with standard deviation 0.02,
@@ -94,21 +95,28 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(c.dim, c.num_classes) if c.num_classes else nn.Identity()
         self.initialize()
 
-    def tokens(self, images: Images) -> Float[Tensor, "batch tokens dim"]:
+    def tokens(self, images: Images, any_size: bool = False) -> Tokens:
         """Every token after the last LayerNorm, class token first. (B, C, H, W) → (B, T, D)."""
-        z = self.embedding(images)  # Eq. 1
+        z = self.embedding(images, any_size)  # Eq. 1
         z = self.encoder(z)  # Eqs. 2 and 3, L times
         return self.norm(z)  # Eq. 4
 
-    def features(self, images: Images) -> Float[Tensor, "batch dim"]:
-        """One vector per image: the class token, or the mean of the patches without it. (B, C, H, W) → (B, D)."""
-        z = self.tokens(images)
+    def pool(self, z: Tokens) -> Vectors:
+        """One vector for each image's tokens: the class token, or the mean of the patches alone. (B, T, D) → (B, D)."""
         if self.config.pool == "class":
             return z[:, 0]
-        return z[:, int(self.config.class_token) :].mean(dim=1)
+        return z[:, len(self.embedding.prefix_tokens) :].mean(dim=1)
 
-    def forward(self, images: Images) -> Float[Tensor, "batch classes"]:
-        return self.head(self.features(images))
+    def logits(self, z: Tokens) -> Logits:
+        """What the head says of each image's tokens. (B, T, D) → (B, K)."""
+        return self.head(self.pool(z))
+
+    def features(self, images: Images, any_size: bool = False) -> Vectors:
+        """What the head sees of each image. (B, C, H, W) → (B, D)."""
+        return self.pool(self.tokens(images, any_size))
+
+    def forward(self, images: Images, any_size: bool = False) -> Logits:
+        return self.logits(self.tokens(images, any_size))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Make the model take images of another size: its positions are interpolated in place, the rest stays.

@@ -3,17 +3,41 @@
 import inspect
 from collections.abc import Callable, Iterable
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from vitbook.distillation import DistilledVisionTransformer
+from vitbook.modern import ModernConfig, ModernViT
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.small_examples import *  # noqa: F403
 from vitbook_workshop.faults.small_examples import B, differ, images, shake, small_config
 
 
-def backbone(**changes) -> VisionTransformer:
-    """A small Vision Transformer in float64, in evaluation, of which every weight counts."""
-    return shake(VisionTransformer(small_config(**changes))).double().eval()
+def backbone(distilled: bool = False, **changes) -> VisionTransformer:
+    """A small Vision Transformer in float64, in evaluation, of which every weight counts.
+
+    changes: fields of `ViTConfig`; where one of `ModernConfig` alone is among them, the model is a `ModernViT`.
+    """
+    if changes.keys() <= vars(small_config()).keys():
+        model = (DistilledVisionTransformer if distilled else VisionTransformer)(small_config(**changes))
+    else:
+        model = ModernViT(ModernConfig(**vars(small_config()) | changes))
+    return shake(model).double().eval()
+
+
+# What the head sees, and what is derived from `VisionTransformer`, as changes of `backbone`
+FAMILY = {
+    "class token": {},
+    "mean": {"pool": "mean"},
+    "mean without class token": {"pool": "mean", "class_token": False},
+    "no positions": {"positions": "none"},
+    "two tokens": {"distilled": True},
+    "registers": dict(registers=2, pool="mean", norm="rms", qk_norm=True, layer_scale=0.3, swiglu=True),
+    "attention pooling": {"attention_pool": True, "embedding_norm": True},
+    "rotary": {"rotary_base": 100.0, "registers": 1},
+}
+of_every_kind = pytest.mark.parametrize("changes", FAMILY.values(), ids=FAMILY)
 
 
 def pictures(batch: int = B) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import small_models
 import torch
 import torch.nn.functional as F
-from small_models import backbone, small_config
+from small_models import backbone, of_every_kind
 from torch.testing import assert_close
 
 from vitbook.dino import (
@@ -25,7 +25,6 @@ from vitbook.dino import (
     sigreg,
     teacher_probabilities,
 )
-from vitbook.distillation import DistilledVisionTransformer
 
 K = 6
 
@@ -67,9 +66,7 @@ def test_the_head_gives_cosines_with_its_prototypes():
     assert_close(head(torch.ones(1, 12)), F.cosine_similarity(hidden, head.prototypes)[None])
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"pool": "mean"}, {"pool": "mean", "class_token": False}, {"positions": "none"}]
-)
+@of_every_kind
 @torch.no_grad()
 def test_a_view_of_any_size_is_seen_as_by_a_model_of_that_size(changes):
     model = backbone(**changes)
@@ -78,11 +75,8 @@ def test_a_view_of_any_size_is_seen_as_by_a_model_of_that_size(changes):
         resized.resize(size)
         images = torch.randn(2, 3, *size).double()
         assert_close(ViewEncoder(model, torch.nn.Identity())(images), resized.features(images))
-
-
-def test_views_are_for_the_plain_model():
-    with pytest.raises(ValueError, match="are for a plain VisionTransformer, got a DistilledVisionTransformer"):
-        ViewEncoder(DistilledVisionTransformer(small_config()), torch.nn.Identity())
+    own = torch.randn(2, 3, 8, 12).double()
+    assert_close(model.features(own), model.features(own, any_size=True))  # and the model is as it was
 
 
 def test_gradients_reach_the_student_alone_and_the_teacher_follows():

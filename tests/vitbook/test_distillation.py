@@ -16,7 +16,7 @@ from vitbook.distillation import (
     soft_distillation_loss,
     token_distillation_loss,
 )
-from vitbook.embedding import POSITIONS, resize_positions
+from vitbook.positions import POSITIONS, resize_positions
 from vitbook.vit import CONFIGS
 
 both_precisions = pytest.mark.usefixtures("precision")

@@ -5,8 +5,9 @@ import small_models
 import torch
 from small_models import HEIGHT, WIDTH, B, C, D, N, P, close, differ, images
 
-from vitbook.embedding import POSITIONS, ImageEmbedding, drop_patches
+from vitbook.embedding import ImageEmbedding, drop_patches
 from vitbook.patches import PatchEmbedding
+from vitbook.positions import POSITIONS
 
 both_precisions = pytest.mark.usefixtures("precision")
 

@@ -4,21 +4,23 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from small_models import backbone, small_config
+from small_models import backbone, of_every_kind
 from torch.testing import assert_close
 
 from vitbook.cnn import CNNConfig, WhiteningCNN
-from vitbook.distillation import DistilledVisionTransformer
 from vitbook.export import FORMATS, AnySize, export, load_exported, quantize, traced
-from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
-from vitbook.tokens import embed_any_size
 from vitbook.vit import VisionTransformer
 
 pytest_plugins = ["shared_fixtures"]
 
 pytestmark = pytest.mark.door  # a check of shapes would make symbolic sizes fixed ones
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
+of_some_kinds = pytest.mark.parametrize(  # each with much in it, since an export takes seconds
+    "changes",
+    [{}, {"distilled": True}, {"rotary_base": 100.0, "registers": 1, "attention_pool": True, "norm": "rms"}],
+    ids=["plain", "two tokens", "rotary and pooled by attention"],
+)
 with_onnx = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
 
 
@@ -33,21 +35,21 @@ def weights_of(model: VisionTransformer) -> Pretrained:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    "changes", [{}, {"pool": "mean"}, {"class_token": False, "pool": "mean"}, {"positions": "none"}]
-)
+@of_every_kind
 def test_of_any_size_equals_the_model_that_was_resized(changes):
     model, images = small(**changes), torch.randn(2, 3, 12, 16)
     same = images[:, :, :8, :12]
     assert_close(AnySize(model)(same), model(same))
-    z = model.norm(model.encoder(torch.stack([embed_any_size(model, image) for image in images])))
-    pooled = z[:, 0] if model.config.pool == "class" else z[:, len(model.embedding.prefix_tokens) :].mean(1)
-    assert_close(AnySize(model)(images), model.head(pooled), rtol=0.1, atol=0.1)  # bilinear here, bicubic there
+    assert AnySize(model).model.head.weight is model.head.weight
+    assert_close(AnySize(model)(images), model(images, any_size=True), rtol=0.1, atol=0.1)  # bilinear against bicubic
+    with pytest.raises(ValueError, match="images must be 8×12, as the positions are, got 12×16"):
+        model(images)
 
 
 @torch.no_grad()
-def test_a_graph_takes_any_number_of_images_and_any_size():
-    model = small()
+@of_some_kinds
+def test_a_graph_takes_any_number_of_images_and_any_size(changes):
+    model = small(**changes)
     for batch in (1, 5):
         assert_close(traced(model).module()(images := torch.randn(batch, 3, 8, 12)), model(images))
     program = traced(model, any_size=True).module()
@@ -61,20 +63,10 @@ def test_a_convolutional_network_has_a_graph_too():
     assert_close(traced(model).module()(images := torch.randn(4, 2, 12, 10)), model(images))
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        lambda: DistilledVisionTransformer(small_config()),
-        lambda: ModernViT(ModernConfig(**vars(small_config()), attention_pool=True)),
-        lambda: WhiteningCNN(CNNConfig()),
-    ],
-    ids=["DistilledVisionTransformer", "ModernViT", "WhiteningCNN"],
-)
-def test_images_of_any_size_are_for_the_plain_model(model, tmp_path, request):
-    message = f"images of any size are for a plain VisionTransformer, got a {request.node.callspec.id}"
+def test_images_of_any_size_are_for_a_vision_transformer(tmp_path):
     for door in (AnySize, lambda model: export(weights_of(model), tmp_path / "model.pt2", "pt2", any_size=True)):
-        with pytest.raises(ValueError, match=message):
-            door(model())
+        with pytest.raises(ValueError, match="images of any size are for a VisionTransformer, got a WhiteningCNN"):
+            door(WhiteningCNN(CNNConfig()))
 
 
 @with_onnx
@@ -92,8 +84,9 @@ def test_a_file_gives_the_logits_of_the_model_and_says_what_it_takes(to, tmp_pat
 
 @with_onnx
 @torch.no_grad()
-def test_an_onnx_file_takes_any_size_where_it_is_asked_to(tmp_path):
-    weights = weights_of(small())
+@of_some_kinds
+def test_an_onnx_file_takes_any_size_where_it_is_asked_to(tmp_path, changes):
+    weights = weights_of(small(**changes))
     run, _ = load_exported(export(weights, tmp_path / "model.onnx", any_size=True))
     for shape in ((1, 3, 8, 12), (3, 3, 16, 8)):
         assert_close(run(images := torch.randn(shape)), AnySize(weights.model)(images), rtol=1e-4, atol=1e-5)

@@ -3,12 +3,10 @@
 import pytest
 import small_models
 import torch
-from small_models import backbone, small_config
+from small_models import backbone, of_every_kind
 from torch.testing import assert_close
 
 from vitbook import tokens
-from vitbook.distillation import DistilledVisionTransformer
-from vitbook.modern import ModernConfig, ModernViT
 from vitbook.tokens import encode_merging, merging_logits, pack, packed_features, unpack
 
 
@@ -16,19 +14,19 @@ def images_of_several_sizes() -> list[torch.Tensor]:
     return [torch.randn(3, height, width, dtype=torch.float64) for height, width in ((8, 12), (4, 4), (12, 8), (8, 8))]
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"pool": "mean"}, {"pool": "mean", "class_token": False}, {"positions": "none"}]
-)
+@of_every_kind
 @torch.no_grad()
 def test_packed_images_have_the_features_that_they_have_alone(changes):
     model, images = backbone(**changes), images_of_several_sizes()
+    if "rotary_base" in changes:
+        with pytest.raises(ValueError, match="cannot be packed or merged in a model with rotary positions"):
+            packed_features(model, images, length=16)
+        return
     together = packed_features(model, images, length=16)
-    assert_close(together, torch.cat([packed_features(model, [image], length=11) for image in images]))
+    assert_close(together, torch.cat([model.features(image[None], any_size=True) for image in images]))
     assert_close(together[:1], model.features(images[0][None]))  # of the size that the model was made for
-    resized = backbone(**changes)
-    resized.load_state_dict(model.state_dict())
-    resized.resize((12, 8))
-    assert_close(together[2:3], resized.features(images[2][None]))
+    model.resize((12, 8))
+    assert_close(together[2:3], model.features(images[2][None]))
 
 
 def test_packing_fills_the_first_row_with_room_and_unpacking_undoes_it():
@@ -45,10 +43,31 @@ def test_a_sequence_longer_than_a_row_is_refused():
         pack([torch.zeros(3, 2), torch.zeros(5, 2)], length=4)
 
 
+@of_every_kind
 @torch.no_grad()
-def test_merging_nothing_is_the_model_and_merging_goes_down_to_the_class_token():
-    model, images = backbone(), small_models.images().double()
+def test_merging_nothing_is_the_model(changes):
+    model, images = backbone(**changes), small_models.pictures()
+    if "rotary_base" in changes:
+        with pytest.raises(ValueError, match="cannot be packed or merged in a model with rotary positions"):
+            merging_logits(model, images, r=0)
+        return
     assert_close(merging_logits(model, images, r=0), model(images))
+    assert small_models.differ(merging_logits(model, images, r=1), model(images))
+
+
+@torch.no_grad()
+def test_a_merged_token_counts_in_the_mean_as_often_as_patches_are_in_it():
+    model, images = backbone(pool="mean"), small_models.pictures()
+    z, groups = encode_merging(model.encoder, model.embedding(images), r=2)
+    patches = groups[:, :, 1:].sum(dim=-1, keepdim=True)
+    assert_close(
+        merging_logits(model, images, r=2), model.head((model.norm(z) * patches).sum(dim=1) / patches.sum(dim=1))
+    )
+
+
+@torch.no_grad()
+def test_merging_goes_down_to_the_class_token():
+    model, images = backbone(), small_models.pictures()
     z, groups = encode_merging(model.encoder, model.embedding(images), r=9)
     tokens_left = 7
     for _ in model.encoder.blocks:
@@ -66,21 +85,9 @@ def test_the_most_similar_pair_merges():
     assert_close(merged[0], torch.tensor([[9.0, 9], [0, 1], [-1, 0], [1, 0], [0.9, 0.1], [-0.5, -1]]))
 
 
-@pytest.mark.parametrize(("r", "changes"), [(-1, {}), (2, {"pool": "mean"})])
-def test_merging_refuses_what_it_cannot_do(r, changes):
-    with pytest.raises(ValueError, match="expected r of 0 or more and pool 'class', got r = "):
-        merging_logits(backbone(**changes), small_models.images().double(), r)
-
-
-@pytest.mark.door
-def test_packing_and_merging_are_for_the_plain_model():
-    image, config = torch.randn(1, 3, 8, 12), small_config()
-    for model in (DistilledVisionTransformer(config), ModernViT(ModernConfig(**vars(config), embedding_norm=True))):
-        got = f"for a plain VisionTransformer, got a {type(model).__name__}"
-        with pytest.raises(ValueError, match=f"images of any size are {got}"):
-            packed_features(model, [*image], length=8)
-        with pytest.raises(ValueError, match=f"merging is {got}"):
-            merging_logits(model, image, 0)
+def test_fewer_than_no_tokens_cannot_merge():
+    with pytest.raises(ValueError, match="r must be 0 or more, got -1"):
+        merging_logits(backbone(), small_models.pictures(), -1)
 
 
 @pytest.mark.door

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from small_models import HEIGHT, WIDTH, B, C, K, close, images, small_config
 
 from vitbook.data import digits
-from vitbook.embedding import POSITIONS
+from vitbook.positions import POSITIONS
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig, create_vit
 
 both_precisions = pytest.mark.usefixtures("precision")

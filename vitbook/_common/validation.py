@@ -32,12 +32,6 @@ def check_kind(kind: type, /, **values: Any) -> None:
             raise TypeError(f"{name} must be a {kind.__name__}, got {in_words(value)}")
 
 
-def check_plain(kind: type, value: Any, what: str) -> None:
-    """Raise ValueError unless a value is of just this kind: what is derived from it may be computed differently."""
-    if type(value) is not kind:
-        raise ValueError(f"{what} for a plain {kind.__name__}, got a {type(value).__name__}")
-
-
 def check_sizes(least: int = 1, /, **sizes: int) -> None:
     """Raise TypeError unless all are whole numbers, ValueError unless from `least` to 2³¹ − 1."""
     for name, size in sizes.items():

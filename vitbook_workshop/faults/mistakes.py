@@ -418,10 +418,9 @@ class BatchSizedPositions(ImageEmbedding):
     caught_by=("embedding_equals_equation_1",),
 )
 class DropoutForgetsThePositions(ImageEmbedding):
-    def forward(self, images):
-        x = self.patch_embed(images)
-        if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+    def forward(self, images, any_size=False):
+        prefix = [token.expand(len(images), -1, -1) for token in self.prefix_tokens]
+        x = torch.cat([*prefix, self.patch_embed(images)], dim=1)
         z = x + self.positions()  # noqa: F841
         return self.dropout(x)
 
@@ -450,8 +449,8 @@ class UnbiasedVariance(nn.LayerNorm):
     found="namedtensor/notation/issues/72",
 )
 class GeluTwice(EncoderBlock):
-    def forward(self, x):
-        x = self.attn(self.norm1(x)) + x
+    def forward(self, x, mask=None):
+        x = self.attn(self.norm1(x), mask) + x
         return F.gelu(self.mlp(self.norm2(x))) + x
 
 
@@ -463,8 +462,8 @@ class GeluTwice(EncoderBlock):
     found="delip/PyTorchNLPBook/issues/28",
 )
 class FunctionalDropout(EncoderBlock):
-    def forward(self, x):
-        return F.dropout(super().forward(x), 0.1)
+    def forward(self, x, mask=None):
+        return F.dropout(super().forward(x, mask), 0.1)
 
 
 @_wrong(
@@ -490,8 +489,8 @@ class SizesFixed(EncoderBlock):
     found="NVIDIA-NeMo/Speech/pull/2197",
 )
 class NoFinalNorm(VisionTransformer):
-    def tokens(self, images):
-        return self.encoder(self.embedding(images))
+    def tokens(self, images, any_size=False):
+        return self.encoder(self.embedding(images, any_size))
 
 
 @_wrong(
@@ -502,8 +501,8 @@ class NoFinalNorm(VisionTransformer):
     found="lucidrains/vit-pytorch/issues/226",
 )
 class MeanIncludesTheClassToken(VisionTransformer):
-    def features(self, images):
-        return self.tokens(images).mean(dim=1)
+    def pool(self, z):
+        return z.mean(dim=1)
 
 
 @_wrong(
@@ -514,8 +513,8 @@ class MeanIncludesTheClassToken(VisionTransformer):
     found="bowang-lab/Transformer-GCN-QA/pull/32",
 )
 class SoftmaxBeforeCrossEntropy(VisionTransformer):
-    def forward(self, images):
-        return super().forward(images).softmax(dim=-1)
+    def logits(self, z):
+        return super().logits(z).softmax(dim=-1)
 
 
 @_wrong(
@@ -661,8 +660,7 @@ class OnlyQueriesNormalized(ModernAttention):
     caught_by=("registers_leave_no_trace",),
 )
 class RegistersInTheMean(ModernViT):
-    def features(self, images):
-        z = self.tokens(images)
+    def pool(self, z):
         return z[:, 0] if self.config.pool == "class" else z[:, int(self.config.class_token) :].mean(dim=1)
 
 
