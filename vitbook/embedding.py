@@ -3,15 +3,13 @@
 T = N + 1 with a class token, N without.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vitbook.multihead import Tokens
 from vitbook.patches import HybridEmbedding, Images, PatchEmbedding, grid_size
-from vitbook.positions import POSITIONS, Grid, resize_positions
+from vitbook.positions import POSITIONS, Grid
 
 
 class ImageEmbedding(nn.Module):
@@ -21,7 +19,7 @@ class ImageEmbedding(nn.Module):
     class_token: whether a learned token comes first; positions: one of `POSITIONS`; dropout: on the sum.
 
     In training, the attribute `patch_dropout` is the share of patches dropped from each image; see `drop_patches`. It
-    is 0 unless a training run sets it. `interpolation` holds arguments of `resize_positions`, for images of any size.
+    is 0 unless a training run sets it.
     """
 
     def __init__(
@@ -40,7 +38,6 @@ class ImageEmbedding(nn.Module):
         self.positions = POSITIONS[positions](self.grid, dim, num_prefix_tokens=int(class_token))
         self.dropout = nn.Dropout(dropout)
         self.patch_dropout = 0.0
-        self.interpolation: dict[str, Any] = {}
 
     @property
     def grid(self) -> Grid:
@@ -53,16 +50,14 @@ class ImageEmbedding(nn.Module):
         return [] if self.cls_token is None else [self.cls_token]
 
     def forward(self, images: Images, any_size: bool = False) -> Tokens:
-        """any_size: interpolate the positions for images of any size that patches fill; without it ValueError."""
-        x, positions = self.patch_embed(images), self.positions()  # (B, N, D), (1, T, D)
-        prefix = [token.to(x.dtype).expand(x.shape[0], -1, -1) for token in self.prefix_tokens]
-        if any_size:
-            grid = grid_size(images.shape[2:], self.patch_embed.patch_size)
-            positions = resize_positions(positions, self.grid, grid, len(prefix), **self.interpolation)
-        elif images.shape[2:] != self.image_size:  # 8×12 has as many patches as 12×8
+        """any_size: whether to take images of another size, with the positions of their grid, or raise ValueError."""
+        x = self.patch_embed(images)  # (B, N, D)
+        if not any_size and images.shape[2:] != self.image_size:  # 8×12 has as many patches as 12×8
             expected, got = (f"{height}×{width}" for height, width in (self.image_size, images.shape[2:]))
             raise ValueError(f"images must be {expected}, as the positions are, got {got}: resize one or the other")
-        x = torch.cat([*prefix, x], dim=1) + positions.to(x.dtype)  # (B, T, D), in bfloat16 under autocast
+        grid = grid_size(images.shape[2:], self.patch_embed.patch_size) if any_size else None
+        prefix = [token.to(x.dtype).expand(x.shape[0], -1, -1) for token in self.prefix_tokens]
+        x = torch.cat([*prefix, x], dim=1) + self.positions(grid).to(x.dtype)  # (B, T, D), in bfloat16 under autocast
         if self.training and self.patch_dropout:
             x = drop_patches(x, self.patch_dropout, num_prefix_tokens=len(prefix))
         return self.dropout(x)

@@ -44,7 +44,8 @@ def quantize(
 class AnySize(nn.Module):
     """A model that takes images of any size that patches fill: its positions are interpolated on the way.
 
-    Bilinear, without antialiasing, which exporters translate faithfully. Raises ValueError for a model of another kind.
+    Learned ones bilinearly, without antialiasing, which exporters translate faithfully. Raises ValueError for a model
+    of another kind.
     """
 
     def __init__(self, model: VisionTransformer):
@@ -52,7 +53,7 @@ class AnySize(nn.Module):
         if not isinstance(model, VisionTransformer):
             raise ValueError(f"images of any size are for a VisionTransformer, got a {type(model).__name__}")
         self.model = deepcopy(model, {id(weight): weight for weight in model.parameters()})  # with the same weights
-        self.model.embedding.interpolation = {"mode": "bilinear", "antialias": False}
+        self.model.embedding.positions.interpolation = {"mode": "bilinear", "antialias": False}
 
     def forward(self, images: Images) -> Logits:
         return self.model(images, any_size=True)

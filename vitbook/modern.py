@@ -16,7 +16,7 @@ from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, EncoderBlock
 from vitbook.multihead import Heads, MultiHeadSelfAttention, Tokens
 from vitbook.patches import Images, grid_size
-from vitbook.positions import POSITIONS, Grid
+from vitbook.positions import POSITIONS, Grid, rows_beside_columns
 from vitbook.transformer import MultiHeadCrossAttention
 from vitbook.vit import Vectors, VisionTransformer, ViTConfig
 
@@ -46,8 +46,7 @@ def rotary_angles(grid: Grid, head_dim: int, base: float = 100.0) -> Float[Tenso
         raise ValueError(f"pairs for rows and for columns: the width of a head must be divisible by 4, got {head_dim}")
     frequency = 2 * math.pi * base ** (-torch.arange(0, head_dim, 4, dtype=torch.float64) / head_dim)
     rows, columns = (((2 * torch.arange(n) + 1) / n - 1).double().unsqueeze(1) * frequency for n in grid)
-    angles = torch.cat([rows.unsqueeze(1).expand(-1, grid[1], -1), columns.expand(grid[0], -1, -1)], dim=-1)
-    return angles.flatten(0, 1).to(torch.get_default_dtype())
+    return rows_beside_columns(rows, columns).to(torch.get_default_dtype())
 
 
 class RMSNorm(nn.Module):

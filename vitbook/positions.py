@@ -1,7 +1,10 @@
 """Where a token stands, as a vector: sin-cos and learned, in one dimension and in two.
 
 A grid is (rows, columns) of patches, N = rows · columns. A class token before the patches counts as a prefix token.
+Modules give the table of the grid that they were made for, or of any other that they are asked for; `resize` keeps it.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,28 +36,39 @@ def sincos_positions_2d(grid: Grid, dim: int) -> Float[Tensor, "patches dim"]:
     if dim % 4:
         raise ValueError(f"sin and cos of row and column: dim must be divisible by 4, got {dim}")
     rows, columns = sincos_positions(grid[0], dim // 2), sincos_positions(grid[1], dim // 2)
-    return torch.cat([rows.repeat_interleave(grid[1], dim=0), columns.repeat(grid[0], 1)], dim=-1)
+    return rows_beside_columns(rows, columns)
+
+
+def rows_beside_columns(
+    rows: Float[Tensor, "rows half"], columns: Float[Tensor, "columns half"]
+) -> Float[Tensor, "patches dim"]:
+    """Each patch's row beside its column, row by row."""
+    table = [rows.unsqueeze(1).expand(-1, columns.shape[0], -1), columns.expand(rows.shape[0], -1, -1)]
+    return torch.cat(table, dim=-1).flatten(0, 1)
 
 
 class LearnedPositions(nn.Module):
     """One learned vector for each token, numbered along the rows: 1-D, the paper's choice. → (1, T, D).
 
-    Nothing says which numbers are neighbors; training finds out (Dosovitskiy et al. 2021, Figure 7).
+    Nothing says which numbers are neighbors; training finds out (Dosovitskiy et al. 2021, Figure 7). The attribute
+    `interpolation` holds arguments of `resize_positions`, which makes the table of another grid.
     """
 
     def __init__(self, grid: Grid, dim: int, num_prefix_tokens: int):
         super().__init__()
         self.grid, self.num_prefix_tokens = grid, num_prefix_tokens
         self.pos_embed = nn.Parameter(torch.empty(1, num_prefix_tokens + grid[0] * grid[1], dim).normal_(std=0.02))
+        self.interpolation: dict[str, Any] = {}
 
-    def forward(self) -> Float[Tensor, "1 tokens dim"]:
-        return self.pos_embed
+    def forward(self, grid: Grid | None = None) -> Float[Tensor, "1 tokens dim"]:
+        if grid is None:
+            return self.pos_embed
+        return resize_positions(self.pos_embed, self.grid, grid, self.num_prefix_tokens, **self.interpolation)
 
     @torch.no_grad()
     def resize(self, grid: Grid) -> None:
         """Interpolate the vectors for another grid."""
-        resized = resize_positions(self.pos_embed, self.grid, grid, self.num_prefix_tokens)
-        self.grid, self.pos_embed = grid, nn.Parameter(resized, self.pos_embed.requires_grad)
+        self.grid, self.pos_embed = grid, nn.Parameter(self(grid), self.pos_embed.requires_grad)
 
 
 class LearnedPositions2D(nn.Module):
@@ -69,23 +83,19 @@ class LearnedPositions2D(nn.Module):
         self.rows = nn.Parameter(torch.empty(1, grid[0], dim // 2).normal_(std=0.02))
         self.columns = nn.Parameter(torch.empty(1, grid[1], dim // 2).normal_(std=0.02))
 
-    def forward(self) -> Float[Tensor, "1 tokens dim"]:
-        height, width = self.rows.shape[1], self.columns.shape[1]
-        rows = self.rows.unsqueeze(2).expand(-1, -1, width, -1)
-        columns = self.columns.unsqueeze(1).expand(-1, height, -1, -1)
-        table = torch.cat([rows, columns], dim=-1).flatten(1, 2)  # (1, N, D)
-        return F.pad(table, (0, 0, self.num_prefix_tokens, 0))
+    def forward(self, grid: Grid | None = None) -> Float[Tensor, "1 tokens dim"]:
+        rows, columns = (self.rows, self.columns) if grid is None else self._stretched(grid)
+        return F.pad(rows_beside_columns(rows[0], columns[0]), (0, 0, self.num_prefix_tokens, 0)).unsqueeze(0)
 
     @torch.no_grad()
     def resize(self, grid: Grid) -> None:
         """Stretch the rows and the columns to another grid."""
+        learn = self.rows.requires_grad
+        self.rows, self.columns = (nn.Parameter(table.contiguous(), learn) for table in self._stretched(grid))
 
-        def stretch(table: nn.Parameter, length: int) -> nn.Parameter:
-            stretched = F.interpolate(table.mT, size=length, mode="linear").mT.contiguous()
-            return nn.Parameter(stretched, table.requires_grad)
-
-        self.rows = stretch(self.rows, grid[0])
-        self.columns = stretch(self.columns, grid[1])
+    def _stretched(self, grid: Grid) -> list[Tensor]:
+        tables = zip((self.rows, self.columns), grid, strict=True)
+        return [F.interpolate(table.mT, size=length, mode="linear").mT for table, length in tables]
 
 
 class SinCosPositions2D(nn.Module):
@@ -102,12 +112,12 @@ class SinCosPositions2D(nn.Module):
         self.dim, self.num_prefix_tokens = dim, num_prefix_tokens
         self.register_buffer("pos_embed", self._table(grid), persistent=False)
 
-    def forward(self) -> Float[Tensor, "1 tokens dim"]:
-        return self.pos_embed
+    def forward(self, grid: Grid | None = None) -> Float[Tensor, "1 tokens dim"]:
+        return self.pos_embed if grid is None else self._table(grid).to(self.pos_embed)
 
     def resize(self, grid: Grid) -> None:
         """Compute the code of another grid."""
-        self.pos_embed = self._table(grid).to(self.pos_embed)
+        self.pos_embed = self(grid)
 
     def _table(self, grid: Grid) -> Float[Tensor, "1 tokens dim"]:
         return F.pad(sincos_positions_2d(grid, self.dim), (0, 0, self.num_prefix_tokens, 0)).unsqueeze(0)
@@ -121,12 +131,12 @@ class NoPositions(nn.Module):
         self.num_prefix_tokens = num_prefix_tokens
         self.register_buffer("zeros", torch.zeros(1, num_prefix_tokens + grid[0] * grid[1], 1), persistent=False)
 
-    def forward(self) -> Float[Tensor, "1 tokens 1"]:
-        return self.zeros
+    def forward(self, grid: Grid | None = None) -> Float[Tensor, "1 tokens 1"]:
+        return self.zeros if grid is None else self.zeros.new_zeros(1, self.num_prefix_tokens + grid[0] * grid[1], 1)
 
     def resize(self, grid: Grid) -> None:
         """Have a zero for each token of another grid."""
-        self.zeros = self.zeros.new_zeros(1, self.num_prefix_tokens + grid[0] * grid[1], 1)
+        self.zeros = self(grid)
 
 
 POSITIONS = {

@@ -32,6 +32,8 @@ FAMILY = {
     "mean": {"pool": "mean"},
     "mean without class token": {"pool": "mean", "class_token": False},
     "no positions": {"positions": "none"},
+    "sines and cosines": {"positions": "sincos_2d"},
+    "rows and columns": {"positions": "learned_2d"},
     "two tokens": {"distilled": True},
     "registers": dict(registers=2, pool="mean", norm="rms", qk_norm=True, layer_scale=0.3, swiglu=True),
     "attention pooling": {"attention_pool": True, "embedding_norm": True},

@@ -18,7 +18,11 @@ pytestmark = pytest.mark.door  # a check of shapes would make symbolic sizes fix
 MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
 of_some_kinds = pytest.mark.parametrize(  # each with much in it, since an export takes seconds
     "changes",
-    [{}, {"distilled": True}, {"rotary_base": 100.0, "registers": 1, "attention_pool": True, "norm": "rms"}],
+    [
+        {},
+        {"distilled": True, "positions": "learned_2d"},
+        dict(rotary_base=100.0, positions="sincos_2d", registers=1, attention_pool=True, norm="rms"),
+    ],
     ids=["plain", "two tokens", "rotary and pooled by attention"],
 )
 with_onnx = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")

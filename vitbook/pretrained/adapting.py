@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vitbook._common.names import unknown
-from vitbook.positions import LearnedPositions, resize_positions
+from vitbook.positions import LearnedPositions
 from vitbook.vit import VisionTransformer
 
 # How each source's own code interpolates positions, as arguments of `resize_positions`.
@@ -43,14 +43,12 @@ def adapt(model: VisionTransformer, kernel: str, **changes: int | tuple[int, int
         notes.append(_change_channels(model, before.channels, config.channels))
     if config.image_size != before.image_size:
         notes.append(f"positions: {before.image_size} pixels resized to {config.image_size}")
-        positions, grid, rule = model.embedding.positions, model.embedding.grid, KERNELS[kernel]
-        table = getattr(positions, "pos_embed", None)
-        model.resize(config.image_size)
+        positions, rule = model.embedding.positions, KERNELS[kernel]
         if isinstance(positions, LearnedPositions):
-            table = resize_positions(table, grid, model.embedding.grid, positions.num_prefix_tokens, **rule)
-            positions.pos_embed = nn.Parameter(table)
+            positions.interpolation = rule
             settings = [rule["mode"], *(name for name, value in rule.items() if value is True)]
             notes[-1] += f", as {kernel} does it: {', '.join(settings)}"
+        model.resize(config.image_size)
     model.config = config
     return notes
 
