@@ -6,9 +6,9 @@ import torch
 from scipy.ndimage import zoom
 from small_models import GRID, HEIGHT, WIDTH, C, D, N, P, close
 
-from vitbook.embedding import ImageEmbedding, resize_positions
+from vitbook.embedding import ImageEmbedding
 from vitbook.patches import PatchEmbedding
-from vitbook.positions import sincos_positions, sincos_positions_2d
+from vitbook.positions import resize_positions, sincos_positions, sincos_positions_2d
 
 both_precisions = pytest.mark.usefixtures("precision")
 
