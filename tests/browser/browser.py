@@ -27,17 +27,23 @@ def find_chromium() -> str | None:
     return found or (str(MAC) if MAC.exists() else None)
 
 
+# Press a button of the figure as soon as the text of an element begins with certain words. The element keeps all its
+# texts, each with the figure's table at that time: a test that looks from outside misses what passes between two looks.
 WATCH = """(watched, [words, button]) => {
   const root = watched.getRootNode();
-  const texts = (window.said = []);
+  const texts = [];
   let pressed = false;
-  new MutationObserver(() => {
+  const look = () => {
     texts.push([watched.textContent, root.querySelector("tbody")?.innerText]);
+    watched.dataset.said = JSON.stringify(texts);
     if (!pressed && watched.textContent.startsWith(words)) {
       pressed = true;
       root.querySelector(button).click();
     }
-  }).observe(watched, { childList: true });
+  };
+  window.watching?.disconnect();
+  window.watching = new MutationObserver(look);
+  watching.observe(watched, { childList: true });
 }"""
 
 
@@ -109,14 +115,6 @@ class Browser:
 
     def press(self, key: str, control: bool = False, shift: bool = False) -> None:
         self.page.keyboard.press("Control+" * control + "Shift+" * shift + key)
-
-    def press_when(self, watched: str, words: str, button: str) -> None:
-        """From now on, press a button of the started figure as soon as the text of a watched element begins so.
-
-        `said` in the page has every text of that element and the figure's table at that time: a test that looks from
-        outside may miss some.
-        """
-        self.page.locator(watched).evaluate(WATCH, [words, button])
 
     # What a reader sees
 

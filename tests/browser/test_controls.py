@@ -87,15 +87,20 @@ def test_the_switch_of_colours_goes_round_and_stays(site: Site) -> None:
         assert visit.page.evaluate(theme) == "dark"
 
 
+def searched(visit: Visit) -> None:
+    """Wait until all results are there."""
+    visit.page.locator(".search-summary", has_text="Search finished").wait_for()
+
+
 def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
     with site.visit(PAGE) as visit:
         visit.page.keyboard.press("Control+k")
         visit.page.locator("dialog input[type=search]").wait_for()
         visit.page.keyboard.type("patchify")
         visit.page.keyboard.press("Enter")
-        found = visit.page.locator("#search-results a[href*='06_patches']").first
-        found.wait_for()
-        summary = visit.page.locator("#search-results li:has(a[href*='06_patches']) p.context").first
+        searched(visit)
+        result = visit.page.locator("#search-results li:has(a[href*='06_patches'])").first
+        found, summary = result.locator("a").first, result.locator("p.context")
         assert "patchify" in summary.inner_text().lower() and "Colab" not in summary.inner_text()
         found.focus()
         visit.page.keyboard.press("Enter")
@@ -106,13 +111,14 @@ def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
 def test_search_answers_with_the_term_then_with_the_chapter_and_keeps_the_code_back(site: Site) -> None:
     with site.visit("search.html?q=attention") as visit:
         found = visit.page.locator("#search-results li")
-        found.nth(1).wait_for()
+        searched(visit)
         assert "glossary.html#term-attention" in found.nth(0).locator("a").get_attribute("href").lower()
         assert "01_attention.html" in found.nth(1).locator("a").get_attribute("href")
         code = visit.page.locator("#search-results a[href*='api/']")
         assert code.count() == 0
         visit.page.locator(".search-filter input").check()
         code.first.wait_for(state="attached")
+        searched(visit)
         assert visit.complaints == []
 
 

@@ -4,7 +4,7 @@ import npm
 import pytest
 import requests
 from browser import missing
-from visits import MODES, Site, Visit
+from visits import Site, Visit
 
 # WCAG 2.2 AA, and what axe-core's authors advise beyond it
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
@@ -60,11 +60,18 @@ def axe() -> str:
         missing(f"{npm.AXE.name} from registry.npmjs.org: {error}")
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_page_is_whole(site: Site, axe: str, built_page: str, mode: str) -> None:
-    with site.visit(built_page, mode) as visit:
-        problems = visit.complaints + visit.page.evaluate(FORMULAS) + visit.page.evaluate(WIDE)
-        if mode != "phone":
-            assert visit.page.evaluate("document.documentElement.dataset.theme") == mode
-            problems += barriers(visit, axe)
+def test_a_page_is_whole_in_light_and_in_dark(site: Site, axe: str, built_page: str) -> None:
+    with site.visit(built_page) as visit:
+        problems = visit.page.evaluate(FORMULAS) + visit.page.evaluate(WIDE)
+        for mode in ("light", "dark"):
+            visit.page.emulate_media(color_scheme=mode)
+            visit.page.wait_for_function("(mode) => document.documentElement.dataset.theme === mode", arg=mode)
+            problems += [f"{mode}: {barrier}" for barrier in barriers(visit, axe)]
+        problems += visit.complaints
+    assert not problems, "\n".join(problems)
+
+
+def test_a_page_is_whole_on_a_phone(site: Site, built_page: str) -> None:
+    with site.visit(built_page, "phone") as visit:
+        problems = visit.page.evaluate(FORMULAS) + visit.page.evaluate(WIDE) + visit.complaints
     assert not problems, "\n".join(problems)

@@ -17,14 +17,18 @@ TEXTS = """svg => [...svg.querySelectorAll('text')].map(text => {
 FILL = "svg => getComputedStyle(svg.querySelector('rect')).fill"
 
 
+@pytest.fixture(scope="module")
+def page(chromium):
+    with chromium.new_page() as page:
+        yield page
+
+
 @pytest.mark.parametrize("name", ALL)
-def test_the_words_are_inside_apart_and_large_enough(name: str, chromium) -> None:
+def test_the_words_are_inside_apart_and_large_enough(name: str, page) -> None:
     drawing = ALL[name]()
-    page = chromium.new_page()
     page.set_content(f'<div style="width:{PHONE}px">{drawing.svg()}</div>')
     texts = page.eval_on_selector("svg", TEXTS)
     assert page.eval_on_selector("svg", "svg => svg.getBoundingClientRect().width") == PHONE
-    page.close()
     for n, (words, size, left, top, right, bottom) in enumerate(texts):
         assert left >= 0 and top >= 0 and right <= WIDTH and bottom <= drawing.height, words
         assert size * PHONE / WIDTH >= 11, words
@@ -33,10 +37,9 @@ def test_the_words_are_inside_apart_and_large_enough(name: str, chromium) -> Non
 
 
 @pytest.mark.parametrize(("system", "page_theme"), [("light", "dark"), ("dark", "light"), ("dark", None)])
-def test_the_page_decides_about_light_and_dark_and_else_the_system(system, page_theme, chromium) -> None:
-    page = chromium.new_page(color_scheme=system)
+def test_the_page_decides_about_light_and_dark_and_else_the_system(system, page_theme, page) -> None:
+    page.emulate_media(color_scheme=system)
     switch = f' data-theme="{page_theme}"' if page_theme else ""
     page.set_content(f"<html{switch}><body>{drawings.norms().svg()}</body></html>")
     paper = getattr(PALETTE["paper"], page_theme or system)
     assert page.eval_on_selector("svg", FILL) == f"rgb({', '.join(str(int(paper[i : i + 2], 16)) for i in (1, 3, 5))})"
-    page.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from browser import WATCH
 from safetensors.torch import save
 
 from vitbook.data import digits
@@ -137,10 +138,10 @@ def test_a_model_is_trained_stopped_read_and_interfered_with(browser, page):
     at("[name=epochs]").select_option("20")
     said = []
     for _ in range(2):
-        browser.press_when(".progress", "Epoch 1 of", "[name=stop]")
+        at(".progress").evaluate(WATCH, ["Epoch 1 of", "[name=stop]"])
         at("[name=train]").click()
         at("[name=train]:enabled").wait_for()
-        texts = [text.partition(", about")[0] for text, _ in browser.value("said")]
+        texts = [text.partition(", about")[0] for text, _ in json.loads(at(".progress").get_attribute("data-said"))]
         assert texts[0].startswith("Epoch 0 of 20: loss 2.30, ") and not texts[-1].startswith("Epoch 20")
         said.append(texts[1])
     assert said[0] == said[1] and said[0].startswith("Epoch 1 of 20: ")
@@ -193,10 +194,11 @@ def test_a_share_is_trained_on_for_as_many_steps_beside_the_nearest_neighbor(bro
         assert numbers(row.inner_text()) == [len(some), pytest.approx(100 * right.float().mean().item(), abs=0.051)]
     learned = {}
     for button, count in ((3, "1,437"), (0, "10")):
-        browser.press_when(".progress", f"{count} digits, epoch 2 of 8", "[name=stop]")
+        at(".progress").evaluate(WATCH, [f"{count} digits, epoch 2 of 8", "[name=stop]"])
         at("[name=train]").nth(button).click()
         at("[name=train]:enabled").first.wait_for()
-        (rows,) = (table for text, table in browser.value("said") if f"{count} digits, epoch 2 of 8" in text)
+        said = json.loads(at(".progress").get_attribute("data-said"))
+        (rows,) = (table for text, table in said if text.startswith(f"{count} digits, epoch 2 of 8"))
         learned[button] = numbers(rows.strip().split("\n")[button])[2:]
     assert learned[0][1] < learned[3][1], "ten digits are learned by heart sooner than all"
     assert learned[0][0] < learned[3][0], "and tell less of others"
