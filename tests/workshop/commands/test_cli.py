@@ -8,9 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -339,27 +341,28 @@ def test_a_reader_that_goes_away_is_no_error():
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def hear_interrupts() -> None:
-    """Undo, in a new process, that shells deafen what they run in the background to Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path):
+def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path, capsys):
     folder = tmp_path / "run"
-    options = ["train", *SMALL, "--epochs", "2000", "--folder", str(folder)]
-    process = subprocess.Popen([VITBOOK, *options], stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts)
-    while not (folder / "last.json").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells deafen what runs in the background
+    try:
+        threading.Thread(target=press_ctrl_c_when, args=((folder / "last.json").exists,), daemon=True).start()
+        assert main(["train", *SMALL, "--epochs", "2000", "--folder", str(folder)]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = capsys.readouterr().err
     again = f"vitbook train --config {folder / 'run.json'} --resume"
     assert said.endswith(f"vitbook: stopped; from the last checkpoint on: {again}\n")
     assert "Traceback" not in said
-    assert process.returncode == 130
     _, facts = load_checkpoint(folder / "last.json")
     assert 0 < facts["step"] < 40_000
     assert run_settings.read_run(folder / "run.json").train.epochs == 2000
+
+
+def press_ctrl_c_when(it_is_time: Callable[[], bool]) -> None:
+    """Called in a thread: the main thread is interrupted, as by a signal."""
+    while not it_is_time():
+        time.sleep(0.02)
+    signal.raise_signal(signal.SIGINT)
 
 
 def own_pictures(folder: Path, each: int = 6) -> Path:
@@ -440,6 +443,7 @@ def test_a_command_opens_the_weights_of_others_once(command, tmp_path, foreigner
 # Several processes
 
 
+@pytest.mark.slow
 def test_torchruns_processes_work_together(tmp_path):
     """Two processes, started as torchrun starts them, on the loopback interface: the first leaves what one leaves.
 

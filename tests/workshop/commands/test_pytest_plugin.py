@@ -11,6 +11,10 @@ import pytest
 import yaml
 
 from vitbook_workshop.commands import pytest_plugin
+from vitbook_workshop.faults import diagnose_by_name
+from vitbook_workshop.faults.diagnosis import OF_A_MODEL, Finding
+
+pytest_plugins = ["pytester"]
 
 LINEAR = """
 from torch import nn
@@ -33,6 +37,35 @@ def run(tmp_path):
     return run
 
 
+def test_each_finding_is_a_test(pytester, monkeypatch):
+    asked = []
+
+    def examined(*target, **options):
+        asked.append((*target, options))
+        results = {"images_count": "FAILED", "scores_are_scaled": "not asked"}
+        findings = [Finding(one.name, one.about, results.get(one.name, "passed")) for one in OF_A_MODEL]
+        return findings, ""
+
+    monkeypatch.setattr(diagnose_by_name, "examine_by_name", examined)
+    pytester.makepyfile("def test_own(): pass")
+    options = ["--vit-args", '{"classes": 4}', "--vit-image-shape", "3", "8", "8", "--vit-timeout", "9"]
+    done = pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider", "-m", "vit", "--vit", "linear:build", *options)
+    settings = dict(num_classes=None, image_shape=[3, 8, 8], timeout=9.0)
+    assert asked == [("linear:build", {"classes": 4}, settings)], "once"
+    for line in ("images_count FAILED", "scores_are_scaled SKIPPED", "blocks_add PASSED"):
+        done.stdout.fnmatch_lines(f"*linear:build::{line}*")
+    done.assert_outcomes(passed=len(OF_A_MODEL) - 2, failed=1, skipped=1, deselected=1)
+
+
+def test_a_model_that_cannot_be_examined_fails_in_a_line(pytester):
+    """No process is needed to see that there is no such file."""
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--vit", "none.py:build")
+    done.assert_outcomes(failed=len(OF_A_MODEL))
+    done.stdout.fnmatch_lines(["*No such file or directory: 'none.py'"])
+    done.stdout.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.slow
 def test_each_question_is_a_test(run):
     shape = ["--vit-image-shape", "3", "8", "8"]
     done = run("--vit", "linear:build", "--vit-args", '{"classes": 4, "softmax": true}', *shape, "-m", "vit")
@@ -42,6 +75,8 @@ def test_each_question_is_a_test(run):
     assert "linear:build::logits_are_no_probabilities FAILED" in done.stdout
     assert "Suspect: a softmax in the model" in done.stdout and "Traceback" not in done.stdout
     assert " 1 failed" in done.stdout and "1 deselected" in done.stdout
+    done = run()
+    assert done.returncode == 0, "without a model to examine, torch stays away\n" + done.stdout
 
 
 def test_the_workflow_that_is_documented_is_a_command_that_there_is():
