@@ -8,16 +8,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from vitbook.data import Images, Levels, PerChannel, normalize
+from vitbook.data import Levels, PerChannel, normalize
+from vitbook.patches import Images
 
-Targets = Float[Tensor, "N K"]
+Targets = Float[Tensor, "batch classes"]
 
 MAX_MAGNITUDE = 30.0  # of RandAugment: three times as far as the paper's
 
 
 def augmented(
-    images: Levels, labels: Int[Tensor, " N"], config: Any, mean: PerChannel, std: PerChannel, num_classes: int
-) -> tuple[Images, Int[Tensor, " N"] | Targets]:
+    images: Levels, labels: Int[Tensor, " batch"], config: Any, mean: PerChannel, std: PerChannel, num_classes: int
+) -> tuple[Images, Int[Tensor, " batch"] | Targets]:
     """A batch as it goes into a model: augmented and normalized images, and labels, or targets where they are mixed.
 
     config: a `TrainConfig`: its settings from `randaugment_ops` to `cutmix`. Of mixup and CutMix, chance takes one.
@@ -151,7 +152,7 @@ def check_magnitude(magnitude: float) -> None:
         raise ValueError(f"RandAugment's magnitude must lie in 0 … {MAX_MAGNITUDE:g}, got {magnitude}")
 
 
-def operate(pixels: Images, numbers: Int[Tensor, " N"], strengths: Float[Tensor, " N"]) -> Images:
+def operate(pixels: Images, numbers: Int[Tensor, " batch"], strengths: Float[Tensor, " batch"]) -> Images:
     """One operation on each image, in whole levels 0 … 255.
 
     numbers: which of the OPERATIONS; strengths: how far, −1 … 1 at magnitude 10.
@@ -169,7 +170,7 @@ def operate(pixels: Images, numbers: Int[Tensor, " N"], strengths: Float[Tensor,
     return pixels.clamp(0, 255).round()
 
 
-def _warp(images: Images, matrices: Float[Tensor, "N 2 3"], outside: str) -> Images:
+def _warp(images: Images, matrices: Float[Tensor, "batch 2 3"], outside: str) -> Images:
     """Each image seen through a map of its own, from a place in the result to the place that is shown there.
 
     Places are (x, y) from the middle, in pixels; the last column is a share of width and height. outside: "border"

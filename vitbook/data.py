@@ -19,10 +19,10 @@ from vitbook._common.images import FORMATS, center_crop, decode_image, read_imag
 from vitbook._common.names import unknown
 from vitbook._common.validation import check_sizes
 from vitbook._downloads.datasets import CIFAR10_CLASSES, SOURCES
+from vitbook.patches import Images
 
-Levels = UInt8[Tensor, "N C H W"]  # 0 to 255
-Images = Float[Tensor, "N C H W"]  # normalized
-PerChannel = Float[Tensor, " C"]
+Levels = UInt8[Tensor, "batch channels height width"]  # 0 to 255
+PerChannel = Float[Tensor, " channels"]
 
 PHOTOGRAPHS = ("china", "flower", "portrait")
 TEST_SHARE = 0.2  # of a folder's images, for testing
@@ -34,7 +34,7 @@ class Split:
     """Some of a data set's images, and what they show."""
 
     images: Levels
-    labels: Int64[Tensor, " N"]  # indices into class_names
+    labels: Int64[Tensor, " batch"]  # indices into class_names
 
     def __len__(self) -> int:
         return len(self.labels)

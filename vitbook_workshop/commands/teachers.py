@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from vitbook.data import Dataset, Images
+from vitbook.data import Dataset
+from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
 from vitbook_workshop.commands.run_settings import RECIPES
 from vitbook_workshop.commands.trained_models import open_model
