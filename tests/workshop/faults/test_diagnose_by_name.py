@@ -1,11 +1,15 @@
 """`vitbook diagnose` on files that a stranger might have."""
 
 import json
+import sys
 from dataclasses import fields
+from functools import cache
 
 import pytest
 
 from vitbook_workshop.commands import main
+from vitbook_workshop.faults import diagnose_by_name
+from vitbook_workshop.faults.diagnose_by_name import examine_by_name, examine_here
 from vitbook_workshop.faults.findings import Finding
 
 RIGHT = """
@@ -78,14 +82,29 @@ def diagnosed(*arguments: str) -> int:
     return main(["diagnose", *arguments])
 
 
-@pytest.mark.parametrize("target", ["package/torch.py:ViT", "package.model:ViT"])
-def test_nothing_is_found_in_a_right_model(folder, capsys, target):
-    assert diagnosed(target, "--args", '{"num_classes": 7}', "--image-shape", "3", "16", "16") == 0
+def found_here(monkeypatch, target: str, **asked) -> dict[str, dict]:
+    """The findings, by name, of the code that the process beside runs, without that process."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("diagnosed", "package", "package.model"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    nothing = dict(arguments={}, num_classes=None, trained=False, export=False, like="", like_arguments={}, data="")
+    told = {}
+    examine_here(lambda **facts: told.update(facts), target=target, image_shape=[3, 16, 16], **nothing | asked)
+    return {finding["name"]: finding for finding in told["findings"]}
+
+
+def test_nothing_is_found_in_a_right_model(folder, capsys, monkeypatch):
+    arguments = {"num_classes": 7}
+    assert diagnosed("package/torch.py:ViT", "--args", json.dumps(arguments), "--image-shape", "3", "16", "16") == 0
     out, err = capsys.readouterr()
     assert "Nothing found" in out and "FAILED" not in out and not err
+    found = found_here(monkeypatch, "package.model:ViT", arguments=arguments)
+    assert {finding["result"] for finding in found.values()} == {"passed", "not asked"}
 
 
-def test_both_faults_of_a_model_are_named(folder, capsys):
+def test_both_faults_of_a_model_are_named(folder, capsys, monkeypatch):
+    once = cache(lambda target, **_: examine_by_name(target, image_shape=(3, 16, 16)))  # for both ways to print it
+    monkeypatch.setattr(diagnose_by_name, "examine_by_name", lambda target, *_, **__: once(target))
     arguments = "wrong.py:ViT", "--image-shape", "3", "16", "16"
     assert diagnosed(*arguments) == 1
     out = " ".join(capsys.readouterr().out.split())
@@ -168,15 +187,19 @@ def compared(capsys, *arguments: str) -> dict:
 SIZES = {"dim": 24, "depth": 2, "num_heads": 3, "mlp_dim": 48, "patch_size": 4}
 
 
-def test_a_reference_of_other_names_tells_where_a_model_goes_wrong(folder, capsys):
+def test_a_reference_of_other_names_tells_where_a_model_goes_wrong(folder, capsys, monkeypatch):
+    def compared_here(target: str, like: str, **sizes) -> dict:
+        return found_here(monkeypatch, target, like=like, like_arguments=sizes)["same_as_the_reference"]
+
     like = "--like", "vit_ti_16", "--like-args", json.dumps(SIZES)
-    assert compared(capsys, "package.model:ViT", *like)["details"].count("standard deviations") == 1  # ε: 1e-5 and 1e-6
+    right = compared_here("package.model:ViT", "vit_ti_16", **SIZES)
+    assert right["details"].count("standard deviations") == 1  # ε: 1e-5 and 1e-6
     found = compared(capsys, "wrong.py:ViT", *like)
     assert (
         "up to the output of blocks.0.qkv (Linear), and part before that of blocks.0.out (Linear)" in found["details"]
     )
     assert "“no scale”" in found["suspect"] and "“merged without transpose”" in found["suspect"]
-    assert compared(capsys, "wrong.py:ViT", "--like", "wrong.py:ViT")["result"] == "passed"
+    assert compared_here("wrong.py:ViT", "wrong.py:ViT")["result"] == "passed"
 
 
 TIMM = (
