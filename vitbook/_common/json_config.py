@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 _Made = TypeVar("_Made")
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string", Path: "a string"}
 _WORDS |= {NoneType: "null", tuple: "a list"}
+_ALSO: dict[Any, Any] = {float: (int, float)}  # what a type takes besides its own values
 
 
 def from_json(cls: type[_Made], facts: Any) -> _Made:
@@ -46,9 +47,8 @@ def _made(kind: Any, value: Any, name: str) -> Any:
             return tuple(_made(some, one, f"{name}.{place}".strip(".")) for place, (some, one) in pairs)
     elif kind is Path and isinstance(value, str):
         return Path(value)
-    elif kind in _WORDS and isinstance(value, (int, float) if kind is float else kind):
-        if kind is bool or not isinstance(value, bool):
-            return value
+    elif kind in _WORDS and isinstance(value, _ALSO.get(kind, kind)) and (kind is bool or not isinstance(value, bool)):
+        return value
     raise ValueError(f"{name or getattr(kind, '__name__', kind)}: expected {_in_words(kind)}, got {value!r:.80}")
 
 

@@ -288,9 +288,12 @@ def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
             raise ValueError("a distillation token goes with none of the later parts")
         if config.depth > len(tensors):
             raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
+        # To compute positions without numbers would import torch's compiler, for seconds: they are counted here.
+        computed = config.positions == "sincos_2d"
         with shapes_alone():
-            outline = kind(config)
+            outline = kind(replace(config, positions="none") if computed else config)
         needed = sum(tensor.numel() for tensor in (*outline.parameters(), *outline.buffers()))
+        needed += computed * math.prod(outline.embedding.grid) * config.dim
         if needed > 2 * (held := sum(tensor.numel() for tensor in tensors.values())) + _SPARE:
             raise ValueError(f"a model of {needed:,} numbers and weights of {held:,}")
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:

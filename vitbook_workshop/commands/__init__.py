@@ -4,6 +4,7 @@ Only the standard library is imported up here: `main` then stands around every i
 """
 
 import contextlib
+import gc
 import io
 import os
 import re
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0; 1 for an error; 2 for wrong usage; 130 for Ctrl-C, and 141 where nobody reads on, as shells count the signals.
     """
+    gc.set_threshold(100_000)  # imports make much that stays: to look through it again and again takes 0.1 s
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
     warnings.formatwarning = lambda message, *_, **__: f"vitbook: {_one_line(str(message))}\n"
