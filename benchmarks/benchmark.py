@@ -1,11 +1,11 @@
-"""Measure this package beside what one would take instead: results/MACHINE.json, and RESULTS.md of all machines.
+"""Measure this package beside what one would take instead: every time in a JSON file, and the tables of RESULTS.md.
 
     make benchmark                                          everything: an hour or so on two cores
     make benchmark BENCHMARK="--quick"                      the most telling rows: some minutes
     make benchmark BENCHMARK="--rows cifar --threads 1"     rows with a word in their name
-    make benchmark BENCHMARK="--only commands"              how long the last `make test` took, and a build
 
-How it is done: see `measure.side_by_side`. What is compared: see `peers`. Which rows there are: see `rows`.
+Both files go to _build/benchmarks; tables worth keeping are copied to RESULTS.md. How it is done: see
+`measure.side_by_side`. What is compared: see `peers`. Which rows there are: see `rows`.
 """
 
 import argparse
@@ -20,17 +20,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from commands import measure_commands
 from fresh import IMPORTS, in_a_fresh_process
 from measure import make_call, matmul_call, ratio, side_by_side
 from peers import OURS, PEERS, build, version
-from report import standing_table, write
+from report import speed_table, to_markdown
 from rows import Row, chosen
 
 from vitbook.costs import forward_flops, training_flops
 from vitbook.runtime import has_bfloat16
 
-HERE = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent.parent / "_build" / "benchmarks"
 PEAK = "matmul"
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
@@ -51,25 +50,6 @@ def slug(about: dict) -> str:
     """The name of a run's file: one for each kind of machine and number of threads."""
     words = re.sub(r"[^a-z0-9_]+", "-", about["machine"].lower()).strip("-")
     return f"{words}-{about['threads']}-threads"
-
-
-def together(before: dict, now: dict) -> dict:
-    """A run, and what it has not measured again from an earlier one on the same machine.
-
-    Nothing is kept of one with other versions or by another clock.
-    """
-    if any(before["about"][name] != now["about"][name] for name in ("versions", "clock")):
-        return now
-    result = now | {name: now[name] or before[name] for name in ("memory", "imports")}
-    result["commands"] = before["commands"] | now["commands"]
-    new = {row["name"]: row for row in now["rows"]}
-    old = [row["name"] for row in before["rows"]]
-    result["rows"] = [new.get(row["name"], row) for row in before["rows"]]
-    result["rows"] += [row for name, row in new.items() if name not in old]
-    about, earlier = now["about"], before["about"]
-    about["missing"] = earlier["missing"] | about["missing"]
-    about["earlier"] = [*earlier.get("earlier", []), {key: earlier[key] for key in ("date", "command", "rounds")}]
-    return result
 
 
 def check_equal_work(scores: dict[str, torch.Tensor]) -> None:
@@ -136,8 +116,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, help="15, or 7 with --quick")
     parser.add_argument("--turn", type=float, default=0.2, help="seconds that one model computes in each round")
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu, with --threads 1, on a busy machine")
-    parser.add_argument("--only", choices=("time", "memory", "import", "commands"), help="leave the others away")
-    parser.add_argument("--folder", type=Path, default=HERE, help="where to write results/MACHINE.json and RESULTS.md")
+    parser.add_argument("--only", choices=("time", "memory", "import"), help="leave the others away")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to write MACHINE.json and MACHINE.md")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 means float32
@@ -163,28 +143,23 @@ def main(arguments: list[str] | None = None) -> None:
         "rows": [],
         "memory": [],
         "imports": {},
-        "commands": {},
     }
     if given.only in (None, "time"):
         for row in rows:
             record, absent = measure_row(row, rounds, given.turn, device, CLOCKS[given.clock])
             missing |= absent
             results["rows"].append(record)
-            print(standing_table([record]).splitlines()[-1], flush=True)
+            print(speed_table([record]).splitlines()[-1], flush=True)
     if given.only in (None, "memory"):
         steps = [row for row in rows if row.kind == "step" and row.name.startswith(("cifar", "Ti/16", "1024"))]
         results["memory"] = measure_memory(steps, device, given.threads)
     if given.only in (None, "import"):
         results["imports"] = measure_imports(3 if given.quick else 7)
-    if given.only == "commands" or not (given.only or given.quick):
-        results["commands"] = measure_commands()
-    kept = given.folder / "results"
-    kept.mkdir(parents=True, exist_ok=True)
-    written = kept / f"{slug(results['about'])}.json"
-    if written.exists():
-        results = together(json.loads(written.read_text(encoding="utf-8")), results)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    written = given.folder / f"{slug(results['about'])}.json"
     written.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print(f"written: {written} and {write(given.folder)}")
+    written.with_suffix(".md").write_text(to_markdown(results), encoding="utf-8")
+    print(f"written: {written} and the tables beside it")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""The peers of the benchmarks do equal work."""
+"""The peers of the benchmarks do equal work, and what a run measures is written down."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 from vitbook.vit import ViTConfig
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import benchmark  # noqa: E402
 import peers  # noqa: E402
 
 TINY = ViTConfig(image_size=8, patch_size=4, num_classes=5, dim=24, depth=3, num_heads=3, mlp_dim=40)
@@ -47,3 +49,14 @@ def test_the_peer_of_plain_torch_is_the_same_function_of_the_same_weights():
     theirs.load_state_dict(renamed)
     images = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     torch.testing.assert_close(theirs(images), ours(images), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_what_is_measured_is_written_down(tmp_path):
+    options = ["--only", "time", "--rows", "batch 1 forward", "--rounds", "1", "--turn", "0", "--folder", str(tmp_path)]
+    benchmark.main(options)
+    (raw,), (page,) = tmp_path.glob("*.json"), tmp_path.glob("*.md")
+    rows = json.loads(raw.read_text(encoding="utf-8"))["rows"]
+    assert rows and all(row["seconds"][peers.OURS][0] > 0 for row in rows)
+    said = page.read_text(encoding="utf-8")
+    assert all(f"| {row['name']} | 1 |" in said for row in rows) and "4,028,170" in said
