@@ -9,16 +9,15 @@ again after each; a command that is repeated goes on after the last one. With `-
 each on one thread. Nothing is tuned for any of them: without an ingredient, another learning rate might do better.
 """
 
-import json
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import torch
+from harness import Rows, arguments_of
 
-from records import arguments_of, write
 from vitbook.data import load_dataset
 from vitbook.engine import batches, fit
 from vitbook.runtime import device, has_bfloat16
@@ -73,10 +72,9 @@ def record(
     history = fit(model, data, config, progress=False)
     with torch.autocast(device().type, torch.bfloat16, enabled=has_bfloat16(device())):
         result = evaluate(model, batches(data.test, *(moment.to(device()) for moment in data.moments), 500))
-    found = {"change": change, "seed": seed, "epochs": epochs, "images": len(data.train)}
-    found |= {"test_accuracy": result.accuracy, "test_loss": result.loss}
+    found = {"images": len(data.train), "test_accuracy": result.accuracy, "test_loss": result.loss}
     found |= {name: history[-1][name] for name in ("step", "train_loss", "train_accuracy", "seconds")}
-    return found | {"torch": torch.__version__, "config": asdict(config), "vit": asdict(model.config)}
+    return found | {"config": asdict(config), "vit": asdict(model.config)}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -88,17 +86,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
     given = parser.parse_args(arguments)
-    settings = dict(epochs=given.epochs, share=given.share, batch_size=given.batch_size)
-    one = partial(record, data_dir=given.data_dir, **settings)
-    done = json.loads(given.file.read_text()) if given.file.exists() else []
-    known = {(result["change"], result["seed"], result["epochs"]) for result in done}
-    pairs = ((change, seed) for seed in given.seeds for change in given.changes)
-    left = [pair for pair in pairs if (*pair, given.epochs) not in known]
-    with ProcessPoolExecutor(given.workers) as workers:
-        for result in workers.map(one, *zip(*left, strict=True)):
-            done.append(result)
-            write(given.file, done)
-            print("{change}, seed {seed}: {test_accuracy:.1%} in {seconds:.0f} s".format(**result), flush=True)
+    one = partial(record, share=given.share, data_dir=given.data_dir, batch_size=given.batch_size)
+    pairs = product(given.seeds, given.changes)
+    keys = [{"change": change, "seed": seed, "epochs": given.epochs} for seed, change in pairs]
+    Rows(given.file).fill(one, keys, given.workers)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ images. About three minutes on a core for CIFAR-10.
 import json
 
 import torch
+from harness import arguments_of, write
 from torch import Tensor, nn
 
-from records import arguments_of, write
 from vitbook.data import Dataset, load_dataset
 from vitbook.features import neighbor_votes
 from vitbook.training import evaluate, train_epoch, warmup_cosine

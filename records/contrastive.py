@@ -11,15 +11,14 @@ what was tried. It has one record a run, and is written again after each; a comm
 last one. As it is, it takes about ten minutes on one core, and the tuning two more.
 """
 
-import json
 import math
 import time
 from itertools import product
 
 import torch
+from harness import Rows, arguments_of
 from torch import Tensor
 
-from records import arguments_of, write
 from vitbook.contrastive import (
     COLORS,
     PLACES,
@@ -97,9 +96,7 @@ def record(loss: str, shapes: int, steps: int, seed: int, rate: float, bias: flo
         schedule.step()
     found = {"core_seconds": time.process_time() - start, "last_loss": value.item()}
     found |= {"scale": model.to_logits.t.exp().item(), "images": images}
-    found |= {"seen": shares_right(model, trained, images), "never_seen": shares_right(model, kept, images)}
-    settings = {"loss": loss, "shapes": shapes, "steps": steps, "seed": seed, "rate": rate, "bias": bias}
-    return settings | found | {"torch": torch.__version__}
+    return found | {"seen": shares_right(model, trained, images), "never_seen": shares_right(model, kept, images)}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -109,16 +106,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--shapes", type=int, nargs="+", default=[6, 2], help="of each color in training")
     parser.add_argument("--tune", action="store_true", help="try every rate and bias; give another seed, not 0 to 4")
     given = parser.parse_args(arguments)
-    done = json.loads(given.file.read_text()) if given.file.exists() else {"tuning": [], "runs": []}
-    records = done["tuning" if given.tune else "runs"]
-    for steps, shapes, seed, loss in product(given.steps, given.shapes, given.seeds, LOSSES):
-        for tried in TRIED[loss] if given.tune else [TUNED[loss][steps >= 1000]]:
-            settings = {"loss": loss, "shapes": shapes, "steps": steps, "seed": seed, **tried}
-            if not any(settings.items() <= known.items() for known in records):
-                records.append(record(**settings))
-                write(given.file, done)
-                right = [f"{records[-1][which]['both']:.1%}" for which in ("seen", "never_seen")]
-                print(settings, "seen {}, never seen {}".format(*right), flush=True)
+    keys = [
+        {"loss": loss, "shapes": shapes, "steps": steps, "seed": seed, **tried}
+        for steps, shapes, seed, loss in product(given.steps, given.shapes, given.seeds, LOSSES)
+        for tried in (TRIED[loss] if given.tune else [TUNED[loss][steps >= 1000]])
+    ]
+    Rows(given.file, "tuning" if given.tune else "runs").fill(record, keys)
 
 
 if __name__ == "__main__":

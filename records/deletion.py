@@ -14,10 +14,10 @@ About five minutes on a core for each model.
 """
 
 import torch
+from harness import arguments_of, write
 from jaxtyping import Float
 from torch import Tensor
 
-from records import arguments_of, write
 from vitbook.attention_maps import gradient_weighted_attention, patch_map, recorded_attention, rollout
 from vitbook.data import Split, load_dataset
 from vitbook.engine import batches

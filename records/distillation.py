@@ -7,16 +7,16 @@ The first teacher is the CNN, here of `vitbook train --config cifar10_teacher --
 runs/cifar10_small_teacher`, the second a Vision Transformer. A seed draws the order of the training images, how each is
 cropped and flipped at each showing, and the weights; all students of a seed are shown the same, and the teachers are
 asked about each showing once. So students of one seed can be compared in pairs. Nothing is chosen by the test images.
-As it is, it takes two and a half hours of one core without bfloat16. The file is written again after each student.
+As it is, it takes two and a half hours of one core without bfloat16; a command that is repeated adds what is missing.
 """
 
 import time
 
 import torch
 import torch.nn.functional as F
+from harness import Rows, arguments_of
 from torch import Tensor, nn
 
-from records import arguments_of, write
 from vitbook.augment import random_crop, random_flip
 from vitbook.data import Dataset, Split, load_dataset
 from vitbook.distillation import (
@@ -132,34 +132,34 @@ def main(arguments: list[str] | None = None) -> None:
     test = Split(data.test.images[: given.test_images], data.test.labels[: given.test_images])
     teachers = [load_teacher(source, data).to(device()).eval() for source in given.teachers]
     right = [test_accuracy(teacher, data, test) for teacher in teachers]
-    record = {
+    facts = {
         "shape": dict(patch_size=8, dim=SHAPE.dim, depth=SHAPE.depth, heads=SHAPE.num_heads, mlp_dim=SHAPE.mlp_dim),
         "images": given.images,
         "epochs": given.epochs,
         "test_images": len(test),
         "teachers": dict(zip(("CNN", "ViT"), right, strict=True)),
-        "torch": torch.__version__,
-        "lessons": [],
-        "runs": [],
     }
+    lessons, runs = Rows(given.file, "lessons", **facts), Rows(given.file, "runs", **facts)
     for seed in given.seeds:
+        if all(runs.find(variant=name, seed=seed) for name in given.variants):
+            continue
         began = time.process_time()
         shown = lesson(data, teachers, given.images, given.epochs, seed)
         labels = torch.cat([y for _, y, _ in shown])
         choices = [torch.cat([taught[n] for *_, taught in shown]).argmax(dim=1) for n in range(2)]
         contradicts = [(choice != labels).double().mean().item() for choice in choices]
-        spent = time.process_time() - began
-        record["lessons"].append({"seed": seed, "contradicts_label": contradicts, "core_seconds": spent})
-        for name in given.variants:
-            model_class, loss_of = VARIANTS[name]
+        heard = {"contradicts_label": contradicts, "core_seconds": time.process_time() - began}
+        lessons.once(lambda heard=heard: heard, seed=seed)
+
+        def student(variant: str, seed: int, shown: list[tuple] = shown) -> dict:
+            model_class, loss_of = VARIANTS[variant]
             torch.manual_seed(seed)
             began = time.process_time()
             model = train(model_class(SHAPE).to(device()), loss_of, shown, data)
             seconds = time.process_time() - began
-            result = {"variant": name, "seed": seed, "test_accuracy": test_accuracy(model, data, test)}
-            record["runs"].append(result | {"core_seconds": seconds})
-            write(given.file, record)
-            print(f"{name}, seed {seed}: {result['test_accuracy']:.1%}, {seconds:.0f} s", flush=True)
+            return {"test_accuracy": test_accuracy(model, data, test), "core_seconds": seconds}
+
+        runs.fill(student, [{"variant": name, "seed": seed} for name in given.variants])
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from harness import arguments_of, write
 
-from records import arguments_of, write
 from vitbook.data import load_dataset
 from vitbook.export import FORMATS, export, load_exported
 from vitbook.pretrained import load_pretrained

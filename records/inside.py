@@ -9,10 +9,10 @@ is trained. Less than a minute on a core.
 """
 
 import torch
+from harness import arguments_of, write
 from jaxtyping import Float
 from torch import Tensor
 
-from records import arguments_of, write
 from vitbook.attention_maps import logit_lens, residual_stream
 from vitbook.data import Split, load_dataset
 from vitbook.encoder import EncoderBlock

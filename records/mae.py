@@ -14,11 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from harness import write
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from records import write
 from vitbook._common.files import ASSETS
 from vitbook.augment import random_crop, random_flip
 from vitbook.checkpoint import save_checkpoint

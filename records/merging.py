@@ -6,9 +6,9 @@ Nothing is trained. As it is, it takes about two minutes on one core.
 """
 
 import torch
+from harness import Rows, arguments_of
 from torch import Tensor, nn
 
-from records import arguments_of, write
 from vitbook.data import load_dataset
 from vitbook.engine import batches
 from vitbook.pretrained import load_pretrained
@@ -36,14 +36,14 @@ def main(arguments: list[str] | None = None) -> None:
     pretrained = load_pretrained(given.weights)
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
     model = pretrained.model
-    embedded, done = model.embedding(torch.zeros(1, *data.test.images.shape[1:])), []
-    for r in given.merged:
-        left = encode_merging(model.encoder, embedded, r)[0].shape[1]
-        result = evaluate(Merging(model, r), batches(data.test, *pretrained.preprocessing.moments, 500))
-        record = {"weights": given.weights, "merged": r, "tokens_left": left, "test_accuracy": result.accuracy}
-        done.append(record | {"test_images": len(data.test), "torch": torch.__version__})
-        write(given.file, done)
-        print("r = {merged}: {tokens_left} tokens left, {test_accuracy:.2%}".format(**done[-1]), flush=True)
+    embedded = model.embedding(torch.zeros(1, *data.test.images.shape[1:]))
+
+    def record(weights: str, merged: int) -> dict:
+        left = encode_merging(model.encoder, embedded, merged)[0].shape[1]
+        result = evaluate(Merging(model, merged), batches(data.test, *pretrained.preprocessing.moments, 500))
+        return {"tokens_left": left, "test_accuracy": result.accuracy, "test_images": len(data.test)}
+
+    Rows(given.file).fill(record, [{"weights": given.weights, "merged": r} for r in given.merged])
 
 
 if __name__ == "__main__":

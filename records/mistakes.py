@@ -12,8 +12,8 @@ import math
 from dataclasses import replace
 
 import torch
+from harness import arguments_of, write
 
-from records import arguments_of, write
 from vitbook.data import Dataset, digits
 from vitbook.runtime import seed_everything
 from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine

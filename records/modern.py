@@ -8,14 +8,12 @@ images. As it is, it takes a few minutes on one core.
 """
 
 import time
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
-from functools import partial
 from itertools import product
 
 import torch
+from harness import Rows, arguments_of
 
-from records import arguments_of, write
 from vitbook.augment import random_affine
 from vitbook.data import digits
 from vitbook.modern import ModernConfig, ModernViT
@@ -54,16 +52,12 @@ def record(variant: str, seed: int, epochs: int) -> dict:
     seconds = time.process_time() - start
     result = evaluate(model, data.loader(data.test, batch_size=400))
     return {
-        "variant": variant,
-        "seed": seed,
-        "epochs": epochs,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "train_loss": loss,
         "test_loss": result.loss,
         "test_accuracy": result.accuracy,
         "test_images": len(data.test),
         "core_seconds": seconds,
-        "torch": torch.__version__,
     }
 
 
@@ -74,13 +68,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS), metavar="VARIANT")
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     given = parser.parse_args(arguments)
-    seeds, variants = zip(*product(given.seeds, given.variants), strict=True)
-    done = []
-    with ProcessPoolExecutor(given.workers) as workers:
-        for result in workers.map(partial(record, epochs=given.epochs), variants, seeds):
-            done.append(result)
-            write(given.file, done)
-            print("{variant}, seed {seed}: {test_accuracy:.1%}, {core_seconds:.0f} s".format(**result), flush=True)
+    keys = [
+        {"variant": variant, "seed": seed, "epochs": given.epochs}
+        for seed, variant in product(given.seeds, given.variants)
+    ]
+    Rows(given.file).fill(record, keys, given.workers)
 
 
 if __name__ == "__main__":

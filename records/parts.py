@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+from harness import arguments_of, write
 from torch import Tensor, nn
 
-from records import arguments_of, write
 from vitbook.data import load_dataset
 from vitbook.engine import batches
 from vitbook.pretrained import load_pretrained

@@ -8,10 +8,10 @@ No mistake raises an error. All are made on the same images, so that each is com
 
 import torch
 import torch.nn.functional as F
+from harness import arguments_of, write
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from records import arguments_of, write
 from vitbook.data import load_dataset, normalize
 from vitbook.pretrained import load_pretrained
 from vitbook.vit import VisionTransformer

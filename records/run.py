@@ -14,9 +14,9 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from harness import write
 from torch import Tensor
 
-from records import write
 from vitbook._common.files import ASSETS, write_whole
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.training import Evaluation

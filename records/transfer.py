@@ -21,12 +21,12 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from harness import Rows, arguments_of, tune
 from PIL import Image
 from safetensors.torch import save
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
-from records import arguments_of, write
 from vitbook._common.files import write_whole
 from vitbook._common.images import read_image, to_tensor
 from vitbook.data import Dataset, Split, load_dataset
@@ -99,25 +99,19 @@ def said(result: Evaluation) -> dict[str, float]:
     return {"test_accuracy": result.accuracy, "test_loss": result.loss, "calibration_error": result.calibration_error}
 
 
-class Recorder:
-    """The records so far, on the disk after each."""
+class WithSeconds(Rows):
+    """Rows that name the weights, and the CPU seconds that each took."""
 
     def __init__(self, file: Path, weights: str):
-        self.file, self.weights = file, weights
-        self.done = json.loads(file.read_text()) if file.exists() else []
+        super().__init__(file)
+        self.weights = weights
 
     def once(self, make: Callable[[], dict], **key) -> dict:
-        """The record with this key, made where there is none."""
-        for record in self.done:
-            if key.items() <= record.items():
-                return record
-        started = time.process_time()
-        result = make()
-        spent = {"cpu_seconds": round(time.process_time() - started, 2), "weights": self.weights}
-        self.done.append(key | result | spent | {"torch": torch.__version__})
-        write(self.file, self.done)
-        print({name: value for name, value in self.done[-1].items() if name not in ("weights", "torch")}, flush=True)
-        return self.done[-1]
+        def timed() -> dict:
+            began = time.process_time()
+            return make() | {"cpu_seconds": round(time.process_time() - began, 2), "weights": self.weights}
+
+        return super().once(timed, **key)
 
 
 def tuned(
@@ -171,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--old", type=int, default=500, help="test images of the old task")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    weights, recorder = load_pretrained(given.weights), Recorder(given.file, given.weights)
+    weights, recorder = load_pretrained(given.weights), WithSeconds(given.file, given.weights)
     moments = weights.preprocessing.moments
     pool, test = tiny_imagenet(given.tiny, 32)
     data = Dataset("tiny_imagenet", pool, test, tuple(CLASSES.values()), given_moments=moments)
@@ -266,17 +260,13 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = replace(with_labels(count, SWEEP_SEED), test=Split(pool.images[index], pool.labels[index]))
     best = {}
     for method in given.methods:
-        tried, rates = {}, list(RATES[method])
-        while rates:  # and on, until the best has a worse one on either side
-            for rate in rates:
-                run = recorder.once(
-                    lambda m=method, r=rate: tuned(weights, m, chosen, r, EPOCHS[50], SWEEP_SEED),
-                    tried=method, rate=rate,
-                )  # fmt: skip
-                tried[rate] = run["test_accuracy"]
-            rate = best[method] = max(tried, key=tried.get)
-            beyond = {max(tried): 3 * rate, min(tried): rate / 3}
-            rates = [float(f"{beyond[rate]:.2g}")] if rate in beyond and len(tried) < 5 else []
+
+        def score(rate: float, method: str = method) -> float:
+            make = lambda: tuned(weights, method, chosen, rate, EPOCHS[50], SWEEP_SEED)  # noqa: E731
+            return recorder.once(make, tried=method, rate=rate)["test_accuracy"]
+
+        tried = tune(score, RATES[method], factor=3, most=5)
+        best[method] = max(tried, key=tried.get)
     for seed, count in product(range(given.seeds), EPOCHS):
         task = with_labels(count, seed) if count <= given.most else None
         for method in given.methods if task else ():

@@ -12,16 +12,16 @@ and of all training images for the test. The file is written again after each st
 on after the last one.
 """
 
-import json
 from argparse import Namespace
 from dataclasses import asdict, replace
+from itertools import product
 
 import torch
 import torch.nn.functional as F
+from harness import TUNING_SEED, Rows, arguments_of, tune
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
-from records import arguments_of, write
 from vitbook.cnn import SmallCNN
 from vitbook.data import Dataset, Split, load_dataset, split_at_random
 from vitbook.engine import TrainConfig, batches, fit
@@ -31,7 +31,6 @@ from vitbook.vit import VisionTransformer, ViTConfig
 
 SHARES = (0.01, 0.05, 0.2, 1.0)
 RATES = (8e-3, 1.6e-2)
-TUNING_SEED = 100
 MODELS = ("ViT", "CNN")
 RECIPE = TrainConfig(optimizer="muon", affine=0.0, bf16=True, ema=0.999)
 
@@ -82,14 +81,11 @@ def best(history: list[dict]) -> dict:
 def tuned(name: str, whole: Dataset, share: float, given: Namespace) -> dict[float, float]:
     """Validation accuracy for each rate, best in the middle."""
     data, _ = share_of(whole, share, TUNING_SEED)
-    found, rates = {}, list(given.rates)
-    while rates:
-        rate = rates.pop()
-        found[rate] = best(trained(name, data, rate, TUNING_SEED, given.tune, 0, given)[1])["validation_accuracy"]
-        if not rates:
-            first = max(found, key=found.get)
-            rates = [first / 2] * (first == min(found)) + [first * 2] * (first == max(found))
-    return found
+
+    def score(rate: float) -> float:
+        return best(trained(name, data, rate, TUNING_SEED, given.tune, 0, given)[1])["validation_accuracy"]
+
+    return tune(score, given.rates)
 
 
 def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: Namespace) -> dict:
@@ -101,13 +97,10 @@ def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: 
     judged.load_state_dict(model.state_dict(), strict=False)
     update_bn(batches(data.train, mean, std, 500), judged)
     return {
-        "model": name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "dataset": data.name,
         "image_size": list(data.train.images.shape[2:]),
-        "share": share,
         "images": count,
-        "seed": seed,
         "learning_rate": rate,
         "epoch_steps": history[0]["step"],
         "validation_accuracy": [round(record["validation_accuracy"], 4) for record in history],
@@ -116,7 +109,6 @@ def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: 
         "flat": len(history) - best(history)["epoch"] >= given.patience,
         "test_accuracy": evaluate(judged, batches(data.test, mean, std, 500)).accuracy,
         "seconds": history[-1]["seconds"],
-        "torch": torch.__version__,
         "config": asdict(config),
     }
 
@@ -140,25 +132,12 @@ def main(arguments: list[str] | None = None) -> None:
     if given.shrink > 1:
         parts = ("train", "validation", "test")
         whole = replace(whole, **{part: shrunk(getattr(whole, part), given.shrink) for part in parts})
-    found = json.loads(given.file.read_text()) if given.file.exists() else {"tuning": [], "runs": []}
-    for seed in given.seeds:
-        for share in given.shares:
-            for name in given.models:
-                which = {"model": name, "share": share}
-                if not any(which.items() <= one.items() for one in found["tuning"]):
-                    pairs = sorted(tuned(name, whole, share, given).items())
-                    found["tuning"].append(which | {"rates": pairs})
-                    write(given.file, found)
-                    print(f"{name} {share:.0%}: {pairs}", flush=True)
-                if any((which | {"seed": seed}).items() <= one.items() for one in found["runs"]):
-                    continue
-                rates = next(one["rates"] for one in found["tuning"] if which.items() <= one.items())
-                rate = max(rates, key=lambda pair: pair[1])[0]
-                found["runs"].append(run(name, whole, share, seed, rate, given))
-                write(given.file, found)
-                one = found["runs"][-1]
-                came_to = f"{one['test_accuracy']:.1%} after {len(one['validation_accuracy'])} epochs"
-                print(f"{name} {share:.0%} seed {seed}: {came_to}{'' if one['flat'] else ', not flat yet'}", flush=True)
+    tuning, runs = Rows(given.file, "tuning"), Rows(given.file, "runs")
+    for seed, share, name in product(given.seeds, given.shares, given.models):
+        which = {"model": name, "share": share}
+        rates = tuning.once(lambda n=name, s=share: {"rates": sorted(tuned(n, whole, s, given).items())}, **which)
+        rate = max(rates["rates"], key=lambda pair: pair[1])[0]
+        runs.once(lambda n=name, s=share, k=seed, r=rate: run(n, whole, s, k, r, given), **which, seed=seed)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Runs of two models on shares of the images: which rate they get, when they end, and that a command goes on."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,15 +26,6 @@ def test_every_share_makes_an_epoch_as_long():
     assert len(few.train.images.flatten(1).unique(dim=0)) == 70
 
 
-@pytest.mark.parametrize("peak, tried", [(2, [1, 2, 4]), (8, [1, 2, 4, 8, 16]), (0.5, [0.25, 0.5, 1, 2, 4])])
-def test_rates_are_tried_until_the_best_lies_between_two(monkeypatch, peak, tried):
-    def trained(name, data, rate, *others):
-        return None, [{"validation_accuracy": -abs(rate - peak)}]
-
-    monkeypatch.setattr(record, "trained", trained)
-    assert sorted(record.tuned("ViT", digits(), 1, SimpleNamespace(rates=(1, 2, 4), tune=1))) == tried
-
-
 def test_a_run_ends_where_its_curve_is_flat_and_a_repeated_command_goes_on(tmp_path, capsys):
     file = tmp_path / "flat.json"
     record.main([str(file), *TINY, "--shares", "0.05", "--models", "ViT", "--seeds", "0"])
@@ -44,15 +34,13 @@ def test_a_run_ends_where_its_curve_is_flat_and_a_repeated_command_goes_on(tmp_p
     assert len(found["tuning"]) == 4
     runs = {(one["model"], one["share"], one["seed"]): one for one in found["runs"]}
     assert len(found["runs"]) == len(runs) == 8
-    first = runs["ViT", 0.05, 0]
-    assert first["flat"] and first["config"]["epochs"] == 20
-    for one in runs.values():
-        curve = one["validation_accuracy"]
+    assert runs["ViT", 0.05, 0]["config"]["epochs"] == 20 and runs["ViT", 1, 0]["config"]["epochs"] == 2
+    for one in runs.values():  # whatever the processor makes of the numbers
+        curve, longest = one["validation_accuracy"], one["config"]["epochs"]
         assert one["best_epoch"] == 1 + curve.index(max(curve))
-        assert (
-            one["flat"] == (len(curve) < one["config"]["epochs"]) == (one["best_epoch"] + 1 < one["config"]["epochs"])
-        )
-    assert "not flat yet" in capsys.readouterr().out
+        assert len(curve) == min(one["best_epoch"] + 1, longest), "one epoch of patience, or the end"
+        assert one["flat"] == (one["best_epoch"] < len(curve))
+    capsys.readouterr()
     before = file.read_bytes()
     record.main([str(file), *TINY, "--shares", "0.05", "1", "--seeds", "0", "1"])
     assert file.read_bytes() == before and not capsys.readouterr().out
