@@ -55,7 +55,7 @@ class Scripts:
         )
         got = json.loads(got, object_hook=unpacked)
         assert got.get("error") is None, got["error"]
-        return got["result"]
+        return got.get("result")  # `load` has none
 
     def load(self, trained: Pretrained) -> None:
         self.call("load", **packed_model(trained))

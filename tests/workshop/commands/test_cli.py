@@ -128,7 +128,7 @@ def test_what_weights_do_not_tell_is_said_in_a_line(foreigners, tmp_path):
 
 
 def test_explain_draws_a_figure_and_a_page_of_what_it_is_asked(trained, tmp_path, capsys):
-    """The numbers in them are in tests/explorer/test_explain_file.py."""
+    """The numbers in them are in tests/workshop/live/test_explain_file.py."""
     out, page = tmp_path / "new" / "figure.png", tmp_path / "new" / "page.html"
     place = [str(picture(tmp_path)), "--checkpoint", str(trained), "--out", str(out), "--html", str(page)]
     assert main(["explain", *place, *"--head -1 --query 1 2 --size 8 12 --layer 0".split()]) == 0

@@ -1,4 +1,4 @@
-"""What `vitbook explain` finds and draws; tests/vitbook/test_cli.py calls it as a reader does."""
+"""What `vitbook explain` finds and draws; tests/workshop/commands/test_cli.py calls it as a reader does."""
 
 from pathlib import Path
 
