@@ -72,54 +72,57 @@ def run(work: str, asked: dict[str, Any], limits: Limits, doing: Callable[[str],
     # threads that wait without work take the time of those that work, wherever something else runs beside
     environment = {"OMP_WAIT_POLICY": "passive"} | os.environ | {mark: "1"}
     command = [sys.executable, "-P", "-c", _BEGIN, json.dumps(begin)]
-    events: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
-    end = time.monotonic() + limits.seconds
     pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process = subprocess.Popen(command, env=environment, **pipes, **_ALONE)
-    heard, ended, late, began = _Heard(), "", False, 0
+    process, began = subprocess.Popen(command, env=environment, **pipes, **_ALONE), 0
+    events: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+    heard, streams = _Heard(), ((process.stdout, "told", limits.told), (process.stderr, "printed", limits.printed))
+    listeners = [threading.Thread(target=_listen, args=(*one, events), daemon=True) for one in streams]
+    waiter = threading.Thread(target=lambda: events.put(("exit", str(process.wait()).encode())), daemon=True)
     try:
         if Path("/proc/self/stat").exists():
             began = _state(Path(f"/proc/{process.pid}"))[1]
-        streams = (process.stdout, "told", limits.told), (process.stderr, "printed", limits.printed)
-        listeners = [threading.Thread(target=_listen, args=(*one, events), daemon=True) for one in streams]
-        waiter = threading.Thread(target=lambda: events.put(("exit", str(process.wait()).encode())), daemon=True)
         for thread in (*listeners, waiter):
             thread.start()
-        end_of_step, step = end, None
-        while not (ended or heard.returned):
-            left = min(end, end_of_step) - time.monotonic()
-            if left <= 0:
-                late, ended = True, f"stopped after {limits.seconds if end <= end_of_step else limits.step:g} s"
-                break
-            try:
-                kind, content = events.get(timeout=min(left, 0.5))  # Windows hears Ctrl-C in between
-            except queue.Empty:
-                continue
-            if kind == "exit":
-                ended = f"Python itself stopped, with exit status {content.decode()}"
-            elif kind == "too much":
-                ended = content.decode()
-            else:
-                heard.take(kind, content)
-            if heard.facts.get("doing") != step:
-                step = heard.facts["doing"]
-                if limits.step:
-                    end_of_step = time.monotonic() + limits.step + _GRACE
-                if doing:
-                    doing(str(step))
+        late, ended = _follow(events, heard, limits, doing)
     finally:
         _end(process, mark, began)
     for thread in listeners:
         thread.join(2)  # at once, but for a pipe that is held by what could not be found
     while not events.empty():
-        kind, content = events.get()
-        if kind in ("told", "printed"):
-            heard.take(kind, content)
-    if heard.where.startswith("Timeout (") and not late:
+        heard.take(*events.get())
+    if heard.where and not late:  # it ended itself, an instant earlier
         late, ended = True, f"stopped after {begin['step']:g} s"
-    printed = heard.head.decode(errors="replace").strip()
-    last = heard.tail.decode(errors="replace").strip().splitlines()[-1:] or [""]
-    return Outcome(heard.facts, "" if heard.returned else ended, late, heard.where, printed, last[0])
+    printed, last = heard.head.strip(), heard.tail.strip().splitlines()[-1:] or [""]
+    facts, ended = heard.facts, "" if heard.returned else ended
+    return Outcome(facts, ended, bool(ended) and late, heard.where, printed, last[0])
+
+
+def _follow(events: queue.SimpleQueue, heard: "_Heard", limits: Limits, doing: Callable | None) -> tuple[bool, str]:
+    """Take in what comes until the function has returned or there is a reason to end the process.
+
+    Returns whether it was late, and the reason.
+    """
+    end, end_of_step, step = time.monotonic() + limits.seconds, float("inf"), None
+    while not heard.returned:
+        left = min(end, end_of_step) - time.monotonic()
+        if left <= 0:
+            return True, f"stopped after {limits.seconds if end <= end_of_step else limits.step:g} s"
+        try:
+            kind, content = events.get(timeout=min(left, 0.5))  # Windows hears Ctrl-C in between
+        except queue.Empty:
+            continue
+        heard.take(kind, content)
+        if kind == "exit":
+            return False, f"Python itself stopped, with exit status {content.decode()}"
+        if kind == "too much":
+            return False, content.decode()
+        if heard.facts.get("doing") != step:
+            step = heard.facts["doing"]
+            if limits.step:
+                end_of_step = time.monotonic() + limits.step + _GRACE
+            if doing:
+                doing(str(step))
+    return False, ""
 
 
 class _Heard:
@@ -127,24 +130,28 @@ class _Heard:
 
     def __init__(self):
         self.facts: dict[str, Any] = {}
-        self.where, self.returned = "", False
-        self.head = self.tail = self._line = b""
+        self.where, self.head, self.tail, self.returned, self._line = "", "", "", False, b""
 
     def take(self, kind: str, content: bytes) -> None:
+        """More of what was told or printed; anything else is passed over."""
         if kind == "printed":
-            self.head, self.tail = (self.head + content)[:2000], (self.tail + content)[-2000:]
-            return
-        *lines, self._line = (self._line + content).split(b"\n")
-        for line in lines:
-            try:
-                said = json.loads(line)
-            except (ValueError, RecursionError):
-                said = None
-            if isinstance(said, dict):
-                self.returned |= bool(said.pop("", False))
-                self.facts |= said
-            else:
-                self.where += f"{line.decode(errors='replace')}\n"  # faulthandler's
+            text = content.decode(errors="replace")
+            self.head, self.tail = (self.head + text)[:2000], (self.tail + text)[-2000:]
+        elif kind == "told":
+            *lines, self._line = (self._line + content).split(b"\n")
+            for line in lines:
+                self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict):
+            self.returned |= bool(said.pop("", False))
+            self.facts |= said
+        elif self.where or line.startswith(b"Timeout ("):  # faulthandler's
+            self.where += f"{line.decode(errors='replace')}\n"
 
 
 def _listen(stream: IO[bytes], kind: str, limit: int, events: queue.SimpleQueue) -> None:
