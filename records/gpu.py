@@ -162,9 +162,11 @@ def compare(stored: list[str], now: list[str], found: dict) -> None:
 
 def cifar10_gpu(part: Part) -> None:
     """As many seeds of the recipe as fit: seconds of training, seconds of the whole, test accuracy."""
-    from vitbook_workshop.commands import training_runs
+    from vitbook_workshop.commands.run_results import evaluate_run
+    from vitbook_workshop.commands.run_settings import run_of
+    from vitbook_workshop.commands.training_runs import train_run
 
-    recipe, took = training_runs.run_of(config=Path("cifar10_gpu")), 0.0
+    recipe, took = run_of(config=Path("cifar10_gpu")), 0.0
     if part.tiny:
         small = replace(recipe.vit, dim=12, depth=1, num_heads=3, mlp_dim=20)
         train = replace(recipe.train, epochs=1, batch_size=4, compile=False)
@@ -176,8 +178,8 @@ def cifar10_gpu(part: Part) -> None:
             place, began = Path(folder, "run"), time.monotonic()
             run = replace(recipe, data_dir=part.data, folder=place, train=replace(recipe.train, seed=seed))
             try:
-                history = training_runs.train_run(run, progress=False)
-                result = training_runs.evaluate_run(place, "test")
+                history = train_run(run, progress=False)
+                result = evaluate_run(place, "test")
             except TimeoutError:
                 log = place / "log.jsonl"
                 last = log.read_text().splitlines()[-1:] if log.exists() else []
