@@ -7,7 +7,7 @@ import torch
 from vitbook.attention import attention, attention_scores
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_mask
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
 
 CHAPTER = "01_attention"
 

@@ -3,7 +3,8 @@
 from vitbook.encoder import EncoderBlock
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import images_and_vit, normal, random_module, random_order
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import make_mistakes
 
 CHAPTER = "19_mistakes"
 
@@ -51,7 +52,7 @@ order = Exercise(
 
 def _with_mistakes(made, images, model):
     """What a model computes, on the same weights, if its parts make the mistakes. The model is changed."""
-    wrong.make_mistakes(model, *(mistake.__name__ for mistake in made))
+    make_mistakes(model, *(mistake.__name__ for mistake in made))
     return model(images)
 
 

@@ -7,7 +7,7 @@ from vitbook import multihead
 from vitbook_workshop.exercises import my_vit
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
 
 CHAPTER = "04_multihead"
 

@@ -18,18 +18,19 @@ from vitbook_workshop.exercises import attention, scale, self_attention
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_module, tokens_and_module
 from vitbook_workshop.exercises.modules import as_modules
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, make_mistakes
 
 
 def _in_place_of(right: type, *left_out: str) -> dict:
     """The named mistakes of a Vision Transformer that are made in a class, as attempts."""
 
     def attempt(name: str, x: Tensor, module: nn.Module) -> Tensor:
-        wrong.make_mistakes(module, name)
+        make_mistakes(module, name)
         return module(x)
 
-    made = {name: wrong.MISTAKES[name] for name in wrong.IN_A_VIT if name not in left_out}
-    return {one.variant: partial(attempt, name) for name, one in made.items() if wrong.as_class(one)[0] is right}
+    made = {name: MISTAKES[name] for name in IN_A_VIT if name not in left_out}
+    return {one.variant: partial(attempt, name) for name, one in made.items() if as_class(one)[0] is right}
 
 
 def _module(build: Callable, inputs: Callable, hint: str, **more) -> Exercise:

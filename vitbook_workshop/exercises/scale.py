@@ -5,7 +5,7 @@ import torch
 from vitbook.attention import attention_scores, attention_weights
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
 
 CHAPTER = "02_scale"
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes_of_methods import l2_inside_adam
 
 CHAPTER = "10_training"
 
@@ -84,7 +85,7 @@ adamw = Exercise(
     level="hard",
     kind="repair",
 ) | {
-    wrong.l2_inside_adam: partial(_steps, torch.optim.Adam),
+    l2_inside_adam: partial(_steps, torch.optim.Adam),
     "Your decay is missing.": lambda w, gradients, eta, decay: adamw.reference(w, gradients, eta, 0.0),
     "Your decay is not multiplied by eta.": lambda w, gradients, eta, d: adamw.reference(w, gradients, eta, d / eta),
     "Your decay takes its share of the new weight, after Adam's step. Take it off before.": _steps_by_hand,

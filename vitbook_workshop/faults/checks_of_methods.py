@@ -1,4 +1,4 @@
-"""What must hold of what is done with a model: training it, looking into it, learning without labels, storing it.
+"""What must hold of what is done with a model, and of what came after the first: training, maps, the block of today …
 
 Each check takes one implementation of a step (a function, or a class) and raises AssertionError where it is wrong.
 """
@@ -11,16 +11,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitbook.attention import attention as right_attention
 from vitbook.mae import add_mask_tokens
+from vitbook.modern import ModernConfig
+from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.small_examples import (
     GRID,
     HEADS,
+    HEIGHT,
+    HIDDEN,
+    WIDTH,
     B,
+    C,
     D,
     K,
     N,
+    P,
     S,
     T,
     classifier,
@@ -267,3 +275,108 @@ def half_a_step_is_the_largest_error(quantize: Callable) -> None:
     assert whole.shape == weight.shape and int(whole.long().abs().max()) <= 127
     step = weight.abs().amax(dim=1, keepdim=True) / 127
     assert ((whole * scale - weight).abs() <= step / 2 * 1.0001).all()
+
+
+# Any number of tokens
+
+
+def packed_images_stay_apart(same_image: Callable) -> None:
+    """Implementations are functions owner → mask: in a packed row, attention gives each sequence what it gets alone."""
+    lengths = (2, 4, 3)
+    x = torch.randn(1, sum(lengths) + 2, D)  # the last two are padding
+    owner = torch.tensor([[*(i for i, length in enumerate(lengths) for _ in range(length)), -1, -1]])
+    together = right_attention(x, x, x, same_image(owner).squeeze(1))[0]
+    alone = [right_attention(part, part, part)[0] for part in x[:, :-2].split(lengths, dim=1)]
+    close(together[:, :-2], torch.cat(alone, dim=1))
+
+
+def a_merged_key_counts_for_its_parts(proportional: Callable) -> None:
+    """Implementations are functions (q, k, v, size): equal keys and values give the same merged as one by one."""
+    q, k, v = torch.randn(B, HEADS, T, 4), torch.randn(B, HEADS, S, 4), torch.randn(B, HEADS, S, 4)
+    size = torch.tensor([1, 3, 1, 2, 1, 1, 4])
+    each = right_attention(q, k.repeat_interleave(size, dim=2), v.repeat_interleave(size, dim=2))[0]
+    close(proportional(q, k, v, size.to(q).expand(B, -1)), each)
+
+
+def merging_keeps_the_sum(merge: Callable) -> None:
+    """Implementations are functions (z, keys, groups, r): tokens times their sizes add up to what they did before.
+
+    Each round leaves one token fewer, every first token is in exactly one group, and the class token stays as it is.
+    """
+    z, groups = torch.randn(B, N + 1, D), torch.eye(N + 1).expand(B, -1, -1)
+    total, class_token = z.sum(dim=1), z[:, 0]
+    for fewer in range(1, 4):
+        z, groups = merge(z, torch.randn(B, z.shape[1], 4), groups, 1)
+        assert z.shape == (B, N + 1 - fewer, D)
+        close((z * groups.sum(dim=-1, keepdim=True)).sum(dim=1), total)
+        close(groups.sum(dim=1), torch.ones(B, N + 1))
+        close(z[:, 0], class_token)
+
+
+def windows_are_looked_into(window_attention: Callable) -> None:
+    """Implementations are functions (attention, x, grid, window, shift): full attention, masked to windows.
+
+    One window that holds the whole grid is full attention itself.
+    """
+    attention = shake(MultiHeadSelfAttention(D, HEADS))
+    x, grid = torch.randn(B, 4 * 6, D), (4, 6)
+    row, column = torch.arange(4).repeat_interleave(6), torch.arange(6).repeat(4)
+    for shift in (0, 1):
+        window = 100 * ((row - shift) // 2) + (column - shift) // 2
+        close(window_attention(attention, x, grid, 2, shift), attention(x, window[:, None] == window))
+    square = x[:, :16]
+    close(window_attention(attention, square, (4, 4), 4, 0), attention(square))
+
+
+# The block of today
+
+
+def turning_keeps_norms_and_offsets(rotate: Callable) -> None:
+    """Implementations are functions (x, angles): lengths stay, and scores depend on differences of angles alone.
+
+    Half of the entries are turned into the other half, by the angle of their pair.
+    """
+    q, k, angles = torch.randn(B, HEADS, T, 8), torch.randn(B, HEADS, T, 8), 3 * torch.randn(T, 4)
+    close(rotate(q, angles).norm(dim=-1), q.norm(dim=-1))
+    close(rotate(q, torch.zeros(T, 4)), q)
+    moved = angles + torch.randn(4)  # every token by the same
+    close(rotate(q, moved) @ rotate(k, moved).mT, rotate(q, angles) @ rotate(k, angles).mT)
+    first, turned = torch.eye(8)[0].expand(1, 8), torch.zeros(1, 8)
+    turned[0, 0], turned[0, 4] = math.cos(2), math.sin(2)
+    close(rotate(first, torch.tensor([[2.0, 0, 0, 0]])), turned)
+
+
+def angles_tell_offsets_apart(rotary_angles: Callable) -> None:
+    """Implementations are functions (grid, head_dim): two pairs of patches differ by the same angles where their
+    offsets in rows and columns are the same, and only there."""
+    grid = (3, 5)
+    angles = rotary_angles(grid, 8)
+    assert angles.shape == (15, 4)
+    place = torch.cartesian_prod(torch.arange(3), torch.arange(5))
+    offsets = (place[:, None] - place).flatten(0, 1)
+    differences = (angles[:, None] - angles).flatten(0, 1)
+    same_offset = (offsets[:, None] == offsets).all(dim=-1)
+    same_angles = (differences[:, None] - differences).abs().amax(dim=-1) < 1e-4
+    assert torch.equal(same_offset, same_angles)
+
+
+def scores_are_bounded(attention: Callable) -> None:
+    """Implementations are classes with qk_norm: no score exceeds √D_h, however large queries and keys are."""
+    layer = attention(D, HEADS, qk_norm=True)
+    for scale in (1, 100):
+        q, k, _ = layer.project(scale * torch.randn(B, T, D))
+        assert (q @ k.mT).abs().max() / math.sqrt(D // HEADS) <= math.sqrt(D // HEADS) * (1 + 1e-5)
+
+
+def registers_leave_no_trace(vit: Callable) -> None:
+    """Implementations are classes of models: with registers, features have the same shape, and the mean of the patches
+    is that of the patches. Registers are no copies of each other."""
+    sizes = dict(image_size=(HEIGHT, WIDTH), patch_size=P, channels=C, num_classes=K, dim=D, depth=2, num_heads=HEADS)
+    for choice in (dict(pool="mean"), dict(pool="class"), dict(pool="mean", class_token=False)):
+        model, x = vit(ModernConfig(**sizes, mlp_dim=HIDDEN, registers=3, **choice)), images()
+        registers = model.embedding.prefix_tokens[-3:]
+        assert differ(registers[0], registers[1]) and differ(registers[1], registers[2])
+        model.encoder = nn.Identity()
+        assert model(x).shape == (B, K)
+        place = slice(-N, None) if choice["pool"] == "mean" else slice(0, 1)
+        close(model.features(x), model.tokens(x)[:, place].mean(dim=1))

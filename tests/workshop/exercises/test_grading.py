@@ -8,7 +8,8 @@ from torch import nn
 
 from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, Exercise, judge
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import MISTAKES
 
 ROWS = Exercise(
     lambda x: x.sum(dim=-1), "sum over the last axis.", lambda g: [(normal(g, 5, 4),), (normal(g, 2, 3),)]
@@ -92,7 +93,7 @@ def test_a_known_mistake_is_named_with_its_numbers_and_where_to_read():
     lines = judge(WEIGHTS, WEIGHTS.mistakes[(wrong.no_scale,)]).splitlines()
     assert lines[:2] == ["not yet.", "  It looks like “no scale”. Your scores are not divided by √D_h = 3."]
     assert lines[2].startswith("  expected [") and ", got [" in lines[2] and ", at [0," in lines[2]
-    assert lines[3:] == ["  for q (1, 2, 9), k (1, 3, 9)", f"  Read chapters/{wrong.MISTAKES['no_scale'].where}"]
+    assert lines[3:] == ["  for q (1, 2, 9), k (1, 3, 9)", f"  Read chapters/{MISTAKES['no_scale'].where}"]
 
 
 @pytest.mark.parametrize("attempt", [lambda x: x.mean(dim=-1) + 1e-3, lambda x: x.mean(dim=-1, keepdim=True)])

@@ -8,7 +8,8 @@ import pytest
 from vitbook_workshop.exercises.check_my_vit import STUBS
 from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, explanation, judge
 from vitbook_workshop.exercises.my_vit import COMPONENTS
-from vitbook_workshop.faults import mistakes as wrong
+from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES
 
 SOLUTIONS = Path(__file__).parent / "my_vit"
 BUILT_IN = (SOLUTIONS / "built_in.py").read_text(encoding="utf-8")
@@ -94,10 +95,10 @@ def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(name, made
 def test_a_mistake_in_the_readers_file_is_named(name, mistake, right, instead):
     assert BUILT_IN.count(right) >= 1
     printed = said(name, BUILT_IN.replace(right, instead) + NORM)
-    title = mistake if isinstance(mistake, str) else f"“{wrong.MISTAKES[mistake.__name__].title}”"
+    title = mistake if isinstance(mistake, str) else f"“{MISTAKES[mistake.__name__].title}”"
     assert printed.startswith("not yet") and title in printed
 
 
 def test_every_mistake_that_the_readers_model_can_have_is_among_them():
     mistakes = [mistake for _, mistake, *_ in MADE] + [mistake for _, made in LISTED for mistake in made]
-    assert set(wrong.IN_A_VIT) - ELSEWHERE <= {mistake.__name__ for mistake in mistakes if callable(mistake)}
+    assert set(IN_A_VIT) - ELSEWHERE <= {mistake.__name__ for mistake in mistakes if callable(mistake)}

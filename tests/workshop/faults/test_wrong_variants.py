@@ -12,7 +12,8 @@ from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding, unpatchify
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.catalogue import CATALOGUE
-from vitbook_workshop.faults.mistakes import MISTAKES, StepByStep, as_class, broken_vit
+from vitbook_workshop.faults.mistakes import MISTAKES, as_class, broken_vit
+from vitbook_workshop.faults.mistakes_of_parts import StepByStep
 
 
 class PaddingSeenByTheEncoder(transformer.Transformer):
