@@ -56,18 +56,10 @@ class Part:
     def write(self, **more: object) -> None:
         """The whole file in one step: where it ran, every row so far."""
         import torch
+        from harness import processor, versions, write
 
-        on = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        found = {"part": self.file.stem, "device": on, "torch": torch.__version__, "cuda": torch.version.cuda}
-        write_whole(self.file, found | {"tiny": self.tiny, "rows": self.rows} | more)
-
-
-def write_whole(file: Path, found: dict) -> None:
-    """JSON in one step: what reads it meanwhile sees the old file or the new one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(part, file)
+        found = {"part": self.file.stem, "processor": processor(), **versions(), "cuda": torch.version.cuda}
+        write(self.file, found | {"tiny": self.tiny, "rows": self.rows} | more)
 
 
 # Chapters
@@ -99,6 +91,7 @@ def recorded_seconds(notebook: Path) -> float:
 
 def play_chapter(notebook: Path, report: Path) -> None:
     """Run one chapter's cells one after the other, in this process; write what came of it after each cell."""
+    from harness import write
     from IPython.core.interactiveshell import InteractiveShell
     from IPython.utils.capture import capture_output
     from traitlets.config import Config
@@ -124,10 +117,10 @@ def play_chapter(notebook: Path, report: Path) -> None:
         found["run"] += 1
         if "nbval-ignore-output" not in cell["metadata"].get("tags", ()):
             compare(stored_lines(cell), sanitized(printed.stdout, *shown), found)
-        write_whole(report, found | {"seconds": time.monotonic() - began})
+        write(report, found | {"seconds": time.monotonic() - began})
     else:
         found["error"] = None
-    write_whole(report, found | {"seconds": time.monotonic() - began})
+    write(report, found | {"seconds": time.monotonic() - began})
 
 
 def stored_lines(cell: dict) -> list[str]:

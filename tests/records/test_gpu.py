@@ -48,7 +48,8 @@ def test_a_chapter_is_run_and_its_lines_compared(tmp_path):
     assert found["error"] == "code cell 5: ZeroDivisionError: division by zero"
 
 
-def test_cifar10_comes_back_from_what_was_packed(cifar10, tmp_path):
+def test_cifar10_comes_back_from_what_was_packed(cifar10, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu.packing, "SHEET", 5)
     gpu.packing.pack_cifar10(tmp_path / "packed", cifar10)
     names = sorted(path.name for path in (tmp_path / "packed" / "cifar10").glob("*.jpg"))
     assert names == ["test_0.jpg", *(f"train_{i}.jpg" for i in range(5))]
@@ -77,6 +78,13 @@ def test_a_part_that_is_cut_off_leaves_its_rows(tmp_path, monkeypatch):
     assert gpu.play(gpu.Part(tmp_path / "steps.json", None, 0.5, tiny=True)) == 0
     found = json.loads((tmp_path / "steps.json").read_text())
     assert found["ended"] == "cut off" and found["rows"][0] == {"number": 0}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_the_recipe_for_a_gpu_is_trained_and_tested(cifar10, tmp_path):
+    assert gpu.play(gpu.Part(tmp_path / "cifar10_gpu.json", cifar10, 600, tiny=True)) == 0
+    (row,) = json.loads((tmp_path / "cifar10_gpu.json").read_text())["rows"]
+    assert row["seed"] == 0 and row["epochs"] == 1 and 0 <= row["test_accuracy"] <= 1
 
 
 @pytest.mark.slow
