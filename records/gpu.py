@@ -9,11 +9,8 @@ those after it. Each writes OUT/PART.json again after every row, so a run that i
 """
 
 import argparse
-import configparser
-import difflib
 import json
 import os
-import re
 import signal
 import statistics
 import subprocess
@@ -27,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import packing
+import replay
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = {"chapters": 0.3, "cifar10_gpu": 0.4, "steps": 0.2, "latency": 0.1}  # shares of the minutes
@@ -67,7 +65,7 @@ class Part:
 
 def chapters(part: Part) -> None:
     """Every chapter's code on this machine, its printed lines beside those that are stored in the notebook."""
-    paths = sorted((ROOT / "chapters").glob("*.ipynb"), key=recorded_seconds, reverse=True)
+    paths = sorted((ROOT / "chapters").glob("*.ipynb"), key=replay.recorded_seconds, reverse=True)
     paths = [path for path in paths if path.stem == "01_attention"] if part.tiny else paths
     jobs = max(1, min(8, (os.cpu_count() or 2) // 2))
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
@@ -81,73 +79,6 @@ def chapters(part: Part) -> None:
         found = {pool.submit(played, path): path.stem for path in paths}
         for future in as_completed(found):
             part.add(chapter=found[future], **future.result())
-
-
-def recorded_seconds(notebook: Path) -> float:
-    """How long the chapter took when its outputs were stored."""
-    metadata = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]
-    return metadata.get("vitbook", {}).get("executed", {}).get("seconds", 0)
-
-
-def play_chapter(notebook: Path, report: Path) -> None:
-    """Run one chapter's cells one after the other, in this process; write what came of it after each cell."""
-    from harness import write
-    from IPython.core.interactiveshell import InteractiveShell
-    from IPython.utils.capture import capture_output
-    from traitlets.config import Config
-
-    os.chdir(notebook.parent)
-    shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
-    shown, began = [], time.monotonic()
-
-    def show(value: object) -> None:
-        if value is not None and not shell.displayhook.quiet():
-            shown.append(shell.display_formatter.format(value)[0].get("text/plain", ""))
-
-    shell.display_trap.hook, shell.showtraceback = show, lambda *_, **__: None
-    cells = [c for c in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
-    found = {"cells": len(cells), "run": 0, "lines": 0, "equal": 0, "different": [], "error": "unfinished"}
-    for number, cell in enumerate(cells):
-        shown.clear()
-        with capture_output() as printed:
-            result = shell.run_cell("".join(cell["source"]), store_history=True)
-        if (error := result.error_before_exec or result.error_in_exec) is not None:
-            found["error"] = f"code cell {number}: {type(error).__name__}: {error}"[:2000]
-            break
-        found["run"] += 1
-        if "nbval-ignore-output" not in cell["metadata"].get("tags", ()):
-            compare(stored_lines(cell), sanitized(printed.stdout, *shown), found)
-        write(report, found | {"seconds": time.monotonic() - began})
-    else:
-        found["error"] = None
-    write(report, found | {"seconds": time.monotonic() - began})
-
-
-def stored_lines(cell: dict) -> list[str]:
-    """What a cell printed and what its last line was, as the notebook has them."""
-    streams = ["".join(o["text"]) for o in cell["outputs"] if o.get("name") == "stdout"]
-    values = ["".join(o["data"]["text/plain"]) for o in cell["outputs"] if o["output_type"] == "execute_result"]
-    return sanitized("".join(streams), *values)
-
-
-def sanitized(*texts: str) -> list[str]:
-    """Lines in which whatever tests/book/approximate.cfg names is left out, as the book's own comparison does."""
-    rules = configparser.RawConfigParser()
-    rules.read(ROOT / "tests" / "book" / "approximate.cfg", encoding="utf-8")
-    lines = [line.rstrip() for text in texts for line in text.splitlines()]
-    for rule in map(rules.__getitem__, rules.sections()):
-        lines = [re.sub(rule["regex"], rule["replace"], line) for line in lines]
-    return lines
-
-
-def compare(stored: list[str], now: list[str], found: dict) -> None:
-    """Count the stored lines and those that came again, and keep the first few that did not."""
-    matcher = difflib.SequenceMatcher(None, stored, now, autojunk=False)
-    found["lines"] += max(len(stored), len(now))
-    found["equal"] += sum(block.size for block in matcher.get_matching_blocks())
-    changes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
-    pairs = [{"stored": stored[a:b][:3], "now": now[c:d][:3]} for _, a, b, c, d in changes]
-    found["different"] += pairs[: max(0, 8 - len(found["different"]))]
 
 
 # The recipe for a GPU
@@ -173,11 +104,13 @@ def cifar10_gpu(part: Part) -> None:
             try:
                 history = train_run(run, progress=False)
                 result = evaluate_run(place, "test")
-            except TimeoutError:
-                log = place / "log.jsonl"
-                last = log.read_text().splitlines()[-1:] if log.exists() else []
-                part.add(seed=seed, cut_off=True, last=[json.loads(line) for line in last])
-                raise
+            except (TimeoutError, FloatingPointError) as error:
+                log = (place / "log.jsonl").read_text() if (place / "log.jsonl").exists() else ""
+                how = {"cut_off": True} if isinstance(error, TimeoutError) else {"error": str(error)}
+                part.add(seed=seed, **how, history=[json.loads(line) for line in log.splitlines()])
+                if isinstance(error, TimeoutError):
+                    raise
+                continue
             took, last = time.monotonic() - began, history[-1]
             part.add(
                 seed=seed,
@@ -383,7 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.pack:
         return packing.pack(given.pack, data, given.python, set(given.there)) or 0
     if given.chapter:
-        return play_chapter(given.chapter, given.out) or 0
+        return replay.replay(given.chapter, given.out) or 0
     if given.part:
         return play(Part(given.out, data, given.seconds, given.tiny))
     import torch

@@ -67,13 +67,15 @@ def pack_cifar10(folder: Path, data: Path) -> None:
 
 
 def unpack(packed: Path, folder: Path) -> None:
-    """Python's packages in folder/site, the project's own name and version among them; CIFAR-10 in folder/data."""
+    """Packages in folder/site, with the project's own name, version and addresses; CIFAR-10 in folder/data."""
     for wheel in sorted((packed / "wheels").glob("*.whl")):
         zipfile.ZipFile(wheel).extractall(folder / "site")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = folder / "site" / "vitbook.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
-    metadata.write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {project['version']}"]
+    lines += [f"Project-URL: {name}, {address}" for name, address in project["urls"].items()]
+    metadata.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if (packed / "cifar10").is_dir():
         unpack_cifar10(packed / "cifar10", folder / "data" / "cifar-10-batches-bin")
 
