@@ -20,9 +20,9 @@ from vitbook.pretrained.published import PUBLISHED
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
 from vitbook_workshop import own_process
 from vitbook_workshop.faults.compare_with_reference import compare
+from vitbook_workshop.faults.diagnose_on_data import examine_on_data
 from vitbook_workshop.faults.diagnosis import examine
 from vitbook_workshop.faults.findings import Finding
-from vitbook_workshop.faults.trial_on_data import examine_training
 
 WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")
 IMAGE_SHAPE = (3, 224, 224)  # where nobody says which
@@ -50,7 +50,7 @@ def examine_by_name(
     model with; image_shape: (C, H, W), (3, 224, 224) if neither given nor known; num_classes: as many as there are
     logits if not given; trained: whether the model has been trained, as weights have; like: another target, which
     should give the same logits with the same weights, built with like_arguments; data: a data set or a folder of
-    images, on which `examine_training` tries the model; timeout: in seconds; progress: is called with what is done now.
+    images, on which `examine_on_data` tries the model; timeout: in seconds; progress: is called with what is done now.
 
     Raises ValueError, in one line, where there is no model to examine or no end to it; OSError where there is no file.
     """
@@ -104,7 +104,7 @@ def _findings(
         reference, _ = _model(like, _fitting(like, image_shape, num_classes) | (like_arguments or {}))
         findings.append(compare(model, reference, image_shape, num_classes, like))
     if dataset:
-        findings += examine_training(model, dataset, progress=progress)
+        findings += examine_on_data(model, dataset, progress=progress)
     return findings
 
 

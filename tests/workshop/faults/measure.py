@@ -1,6 +1,6 @@
 """How much `diagnose` finds, and whether it ever accuses a right model: over all Vision Transformers of the galleries.
 
-    PYTHONPATH=.:tests/support python tests/diagnosis/measure.py vitbook/assets/runs/diagnosis.json
+    PYTHONPATH=.:tests/support python tests/workshop/faults/measure.py vitbook/assets/runs/diagnosis.json
 
 writes the shares, and what was missed, accused wrongly or named wrongly. A fault is found where its question fails,
 and named rightly where the suspect names the true cause too; a false alarm is any failure that the gallery does not

@@ -11,8 +11,8 @@ from torch.optim import lr_scheduler
 
 from vitbook.data import Dataset, Split
 from vitbook_workshop.faults.checks_of_data import neighbors_agree
+from vitbook_workshop.faults.diagnose_on_data import examine_on_data
 from vitbook_workshop.faults.findings import Failed
-from vitbook_workshop.faults.trial_on_data import examine_training
 from vitbook_workshop.faults.watch_training import watch
 
 WRONG = {name: (question, run) for question, runs in loops.WRONG.items() for name, run in runs.items()}
@@ -106,13 +106,13 @@ def few(labels, images=None) -> Dataset:
 
 
 def failures(*args, **kwargs) -> set[str]:
-    return {finding.name for finding in examine_training(*args, **kwargs) if finding.result == "FAILED"}
+    return {finding.name for finding in examine_on_data(*args, **kwargs) if finding.result == "FAILED"}
 
 
 @pytest.mark.parametrize("model", [None, loops.ViT()], ids=["ours", "theirs"])
 def test_a_right_model_on_right_data_passes(model):
     before = copy.deepcopy(model)
-    findings = examine_training(model, loops.DIGITS, steps=30)
+    findings = examine_on_data(model, loops.DIGITS, steps=30)
     assert not [finding for finding in findings if finding.result == "FAILED"]
     assert {"labels_match_images", "one_batch_can_be_learned", "first_loss_is_not_above_ln_k"} <= {
         f.name for f in findings

@@ -20,7 +20,7 @@ from vitbook_workshop.faults.watch_training import answer, watch
 OF_DATA = [must_hold for must_hold in CATALOGUE.values() if must_hold.of_data]
 
 
-def examine_training(
+def examine_on_data(
     model: nn.Module | None,
     dataset: Dataset,
     *,
