@@ -71,9 +71,10 @@ def unpack(packed: Path, folder: Path) -> None:
     for wheel in sorted((packed / "wheels").glob("*.whl")):
         zipfile.ZipFile(wheel).extractall(folder / "site")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    version = re.findall(r'__version__ = "(.+)"', (ROOT / "vitbook" / "__init__.py").read_text(encoding="utf-8"))[0]
     metadata = folder / "site" / "vitbook.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
-    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {project['version']}"]
+    lines = ["Metadata-Version: 2.1", f"Name: {project['name']}", f"Version: {version}"]
     lines += [f"Project-URL: {name}, {address}" for name, address in project["urls"].items()]
     metadata.write_text("\n".join(lines) + "\n", encoding="utf-8")
     if (packed / "cifar10").is_dir():

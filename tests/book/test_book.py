@@ -1,8 +1,9 @@
 """The book as a whole: contents, links, the install cell, the address, and the version."""
 
+import importlib.metadata
 import re
+import runpy
 import subprocess
-import tomllib
 from pathlib import Path
 
 import notebook_lint as lint
@@ -16,7 +17,6 @@ import vitbook
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = lint.chapter_paths()
 PAGES = sorted({*ROOT.glob("*.md"), ROOT / ".github" / "pull_request_template.md", ROOT / "vitbook/assets/README.md"})
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
 def text_of(name: str) -> str:
@@ -56,6 +56,17 @@ def test_links_of_pages_lead_somewhere(page: Path) -> None:
     assert not [name for name in files if not (page.parent / name).exists()]
 
 
+def test_the_readme_on_pypi_leads_to_the_same_places() -> None:
+    """Each link and picture of README.md by its public address."""
+    shown, address = runpy.run_path(str(ROOT / "setup.py"))["readme"](), notebook_tool.repository_url()
+    here = lint.links(text_of("README.md"))
+    assert all(re.match(r"https?://|#", link) for link in lint.links(shown)) and len(lint.links(shown)) == len(here)
+    raw = address.replace("github.com", "raw.githubusercontent.com")
+    for link, public in zip(here, lint.links(shown), strict=True):
+        assert public in (link, f"{address}/blob/main/{link}", f"{raw}/main/{link}")
+    assert f"]({raw}/main/_static/readme.png)" in shown
+
+
 def test_sections_that_the_package_names_are_in_their_chapters() -> None:
     """Where a mistake, a question or a failure says to read."""
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "vitbook_workshop").rglob("*.py"))
@@ -87,7 +98,7 @@ def test_the_address_stands_in_one_place() -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    version = PROJECT["version"]
-    assert vitbook.__version__ == version == yaml.safe_load(text_of("CITATION.cff"))["version"]
+    version = vitbook.__version__
+    assert importlib.metadata.version("vitbook") == version == yaml.safe_load(text_of("CITATION.cff"))["version"]
     log = text_of("CHANGELOG.md")
     assert f"## [{version}]" in log or (f"What will be {version}" in log and "## [Unreleased]" in log)

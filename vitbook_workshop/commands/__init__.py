@@ -12,6 +12,12 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
+# The extra that brings a module, by its name: all else comes with the package.
+_EXTRAS = {
+    **dict.fromkeys(("ignite", "sklearn", "tensorboard"), "train"),
+    **dict.fromkeys(("IPython", "matplotlib", "scipy", "torchinfo"), "book"),
+}
+
 
 class Usage(Exception):
     """The command line is not one that can be understood."""
@@ -56,6 +62,8 @@ def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
         about = "Train Vision Transformers, test them and use them."
         foot = f"{PROGRAM} COMMAND --help lists a command's options."
         return lambda: print(f"usage: {PROGRAM} COMMAND [OPTIONS]\n\n{about}\n", *rows, f"\n{foot}", sep="\n")
+    if name == "--version":
+        return lambda: print(_versions())
     if name not in COMMANDS:
         what = unknown("command", name, COMMANDS) if name else f"a command is needed: {', '.join(COMMANDS)}."
         raise Usage(f"{what} See {PROGRAM} --help")
@@ -80,10 +88,23 @@ def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
         raise Usage(reason(error)) from None
 
 
+def _versions() -> str:
+    """What a report of a fault begins with."""
+    import importlib.metadata
+    import platform
+
+    import vitbook
+
+    torch = importlib.metadata.version("torch")
+    return f"vitbook {vitbook.__version__}, torch {torch}, Python {platform.python_version()}"
+
+
 def reason(error: BaseException) -> str:
     """What an error says, in one line."""
     if isinstance(error, OSError) and error.filename:
         return f"{error.strerror}: {error.filename}"
+    if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get(str(error.name).partition(".")[0])):
+        return f'this needs {error.name}, which is not installed: pip install "vitbook[{extra}]"'
     return _one_line(str(error)) or type(error).__name__
 
 

@@ -29,7 +29,7 @@ from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.data import digits, normalize
 from vitbook.pretrained import load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
-from vitbook_workshop.commands import main, run_results, run_settings, teachers, trained_models, training_runs
+from vitbook_workshop.commands import main, reason, run_results, run_settings, teachers, trained_models, training_runs
 from vitbook_workshop.commands.command_line import COMMANDS
 
 pytest_plugins = ["shared_fixtures"]
@@ -258,6 +258,20 @@ def test_help_and_usage_errors_import_neither_torch_nor_what_needs_it(capsys):
     *errors, modules = done.stderr.splitlines()
     assert modules == "" and len(errors) == 5 and all(line.startswith("vitbook: ") for line in errors)
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+def test_the_version_is_said_in_a_line(capsys):
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"vitbook \d+\.\d+\.\d+, torch \S+, Python \S+\n", capsys.readouterr().out)
+
+
+def test_what_is_not_installed_is_named_with_the_extra_that_brings_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torchinfo", None)
+    assert main(["summary"]) == 1
+    said = 'vitbook: this needs torchinfo, which is not installed: pip install "vitbook[book]"\n'
+    assert capsys.readouterr().err == said
+    for name, extra in (("ignite.engine", "train"), ("sklearn", "train"), ("matplotlib", "book"), ("scipy", "book")):
+        assert reason(ModuleNotFoundError("", name=name)).endswith(f'pip install "vitbook[{extra}]"')
 
 
 HUGE = str(10**23)
