@@ -67,8 +67,8 @@ def fused_attention(
     """The output of `attention`, to rounding, by torch's fused kernel where it has one: no weights are stored."""
     if mask is not None:
         _check_mask(mask)
-        mask = torch.atleast_2d(mask)  # torch lets a mask broadcast no further than the scores
         q = q.expand(*torch.broadcast_shapes(q.shape[:-2], mask.shape[:-2]), *q.shape[-2:])
+        mask = torch.atleast_2d(mask)  # torch lets a mask broadcast no further than the scores
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout_p)
 
 

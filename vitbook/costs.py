@@ -13,7 +13,7 @@ def number_of_tokens(config: ViTConfig) -> int:
     """T: the patches, and the class token if there is one. Raises ValueError unless config is a plain `ViTConfig`."""
     if type(config) is not ViTConfig:  # one derived from it has parts that nothing here counts
         raise ValueError(f"the formulas are for a plain ViTConfig, got a {type(config).__name__}")
-    rows, columns = grid_size(config.image_size, config.patch_size)
+    rows, columns = grid_size(config.sides, config.patch_size)
     return rows * columns + int(config.class_token)
 
 

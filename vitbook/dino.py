@@ -63,8 +63,8 @@ class ProjectionHead(nn.Sequential):
         super().__init__(nn.Linear(dim, hidden_dim), nn.GELU(), nn.Linear(hidden_dim, bottleneck))
         self.prototypes = nn.Parameter(torch.randn(prototypes, bottleneck))
 
-    def forward(self, features: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch prototypes"]:
-        return F.normalize(super().forward(features), dim=-1) @ F.normalize(self.prototypes, dim=-1).mT
+    def forward(self, input: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch prototypes"]:
+        return F.normalize(super().forward(input), dim=-1) @ F.normalize(self.prototypes, dim=-1).mT
 
 
 class ViewEncoder(nn.Module):
@@ -92,6 +92,8 @@ class StudentAndTeacher(nn.Module):
 
     temperatures: τₛ and τₜ; centered: whether c is subtracted. Without it, or with τₜ = τₛ, the network collapses.
     """
+
+    center: Tensor
 
     def __init__(
         self,
@@ -219,7 +221,8 @@ def crops(
     change: what else happens to each view.
     """
     kinds = zip((large, small), areas, (2, num_small), strict=True)
-    return tuple([change(random_part(images, size, area, mirrored)) for _ in range(n)] for size, area, n in kinds)
+    two, some = ([change(random_part(images, size, area, mirrored)) for _ in range(n)] for size, area, n in kinds)
+    return two, some
 
 
 def pretrain(
@@ -240,12 +243,10 @@ def pretrain(
     """
     optimizer = torch.optim.AdamW(parameter_groups(model.student, 0.04), lr=learning_rate, fused=True)
     steps = epochs * math.ceil(len(images) / batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, steps, steps // 10))
     records = []
     for _ in range(epochs):
         for chosen in torch.randperm(len(images)).split(batch_size):
-            rate = warmup_cosine(len(records), steps, steps // 10)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate * rate
             student, teacher = model(*views(images[chosen]))
             loss = model.loss(student, teacher)
             p = model.targets(teacher)
@@ -256,5 +257,6 @@ def pretrain(
             loss.backward()
             nn.utils.clip_grad_norm_(model.student.parameters(), 3.0)
             optimizer.step()
+            schedule.step()
             model.follow(teacher, momentum, center_momentum)
     return records

@@ -5,6 +5,7 @@ is any classifier of the same K classes, and no gradient reaches it.
 """
 
 import math
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
@@ -32,7 +33,7 @@ class DistilledEmbedding(ImageEmbedding):
     def __init__(
         self,
         patch_embed: PatchEmbedding | HybridEmbedding,
-        image_size: tuple[int, int],
+        image_size: Sequence[int],
         dim: int,
         positions: str = "learned",
         dropout: float = 0.0,
@@ -43,7 +44,7 @@ class DistilledEmbedding(ImageEmbedding):
 
     @property
     def prefix_tokens(self) -> list[Tensor]:
-        return [self.cls_token, self.dist_token]
+        return [*super().prefix_tokens, self.dist_token]
 
 
 class DistilledVisionTransformer(VisionTransformer):
@@ -56,13 +57,13 @@ class DistilledVisionTransformer(VisionTransformer):
     Weights start as in `VisionTransformer`, both heads at zero. Raises ValueError unless config.pool is "class".
     """
 
-    def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
+    def __init__(self, config: ViTConfig, patch_embed: PatchEmbedding | HybridEmbedding | None = None):
         if config.pool != "class":
             raise ValueError(f"the distillation token stands beside a class token: pool 'class', got {config.pool!r}")
         super().__init__(config, patch_embed)
         c = self.config
         self.embedding = DistilledEmbedding(
-            self.embedding.patch_embed, c.image_size, c.dim, positions=c.positions, dropout=c.dropout
+            self.embedding.patch_embed, c.sides, c.dim, positions=c.positions, dropout=c.dropout
         )
         self.head_dist = deepcopy(self.head)
 

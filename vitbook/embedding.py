@@ -3,6 +3,8 @@
 T = N + 1 with a class token, N without.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -25,14 +27,14 @@ class ImageEmbedding(nn.Module):
     def __init__(
         self,
         patch_embed: PatchEmbedding | HybridEmbedding,
-        image_size: tuple[int, int],
+        image_size: Sequence[int],
         dim: int,
         class_token: bool = True,
         positions: str = "learned",
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.image_size = tuple(image_size)
+        self.image_size: Sequence[int] = tuple(image_size)
         self.patch_embed = patch_embed
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if class_token else None
         self.positions = POSITIONS[positions](self.grid, dim, num_prefix_tokens=int(class_token))
@@ -62,7 +64,7 @@ class ImageEmbedding(nn.Module):
             x = drop_patches(x, self.patch_dropout, num_prefix_tokens=len(prefix))
         return self.dropout(x)
 
-    def resize(self, image_size: tuple[int, int]) -> None:
+    def resize(self, image_size: Sequence[int]) -> None:
         """Fit the positions to images of another (height, width), in place."""
         self.positions.resize(grid_size(image_size, self.patch_embed.patch_size))
         self.image_size = tuple(image_size)

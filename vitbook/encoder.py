@@ -1,5 +1,7 @@
 """Equations 2 and 3: the encoder block, z' = MSA(LN(z)) + z, then z = MLP(LN(z')) + z'."""
 
+from typing import Any
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -108,7 +110,7 @@ class Encoder(nn.Module):
         drop_path: float = 0.0,
     ):
         super().__init__()
-        self.blocks = nn.ModuleList(
+        self.blocks: Any = nn.ModuleList(
             EncoderBlock(dim, num_heads, mlp_dim, dropout, attention_dropout, qkv_bias, drop_path * block / depth)
             for block in range(1, depth + 1)
         )

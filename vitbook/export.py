@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int8
@@ -64,15 +65,17 @@ def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.Exp
 
     any_size: also for images of any size that patches fill, from two patches a side on, as in `AnySize`.
     """
-    config, dims = model.config, {0: torch.export.Dim("batch", min=1, max=2**31 - 1)}  # torch 2.5 wants a largest
+    module = AnySize(model) if any_size else model
+    config: Any = model.config
+    dims = {0: torch.export.Dim("batch", min=1, max=2**31 - 1)}  # torch 2.5 wants a largest
     height, width = config.image_size
     if any_size:  # an example of other sides than the model's, so that no number stands for two
-        model, P = AnySize(model), config.patch_size
+        P = config.patch_size
         height, width = height + P, width + 2 * P
         dims |= {axis: P * torch.export.Dim(name, min=2, max=4096 // P) for axis, name in ((2, "rows"), (3, "columns"))}
     images = torch.zeros(3, config.channels, height, width)
     with _quiet(), torch.no_grad():
-        return torch.export.export(model.eval(), (images,), dynamic_shapes=(dims,))
+        return torch.export.export(module.eval(), (images,), dynamic_shapes=(dims,))
 
 
 def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bool = False) -> Path:
@@ -96,8 +99,10 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
     with TemporaryDirectory() as folder, _quiet():
         whole = file if to == "onnx" else Path(folder) / "float32.onnx"
         try:
-            names = dict(input_names=["images"], output_names=["logits"])
-            graph = torch.onnx.export(program, (), **names, dynamo=True, verbose=False)
+            graph = torch.onnx.export(
+                program, (), input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
+            )
+            assert graph is not None  # it is where a file is named
         except torch.onnx.OnnxExporterError as error:
             named = re.search(r"aten[.:]+\w+", str(error)) or str(error).strip().splitlines() or ["?"]
             raise ValueError(f"ONNX has no operation for {named[0]}, which the model uses") from error
@@ -107,8 +112,8 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
             # Weights of 7 bits: of 8, x86 processors without VNNI add two products in 16 bits, which overflow.
-            linear, kept = ["MatMul", "Gemm"], dict(per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
-            quantize_dynamic(whole, file, linear, **kept)
+            linear = ["MatMul", "Gemm"]
+            quantize_dynamic(whole, file, linear, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
     return file
 
 

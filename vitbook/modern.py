@@ -15,7 +15,7 @@ from vitbook._common.validation import check_choice, check_kind, check_sizes
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import MLP, EncoderBlock
 from vitbook.multihead import Heads, MultiHeadSelfAttention, Tokens
-from vitbook.patches import Images, grid_size
+from vitbook.patches import HybridEmbedding, Images, PatchEmbedding, grid_size
 from vitbook.positions import POSITIONS, Grid, rows_beside_columns
 from vitbook.transformer import MultiHeadCrossAttention
 from vitbook.vit import Vectors, VisionTransformer, ViTConfig
@@ -73,6 +73,8 @@ class ModernAttention(MultiHeadSelfAttention):
     `MultiHeadSelfAttention`.
     """
 
+    angles: Angles | None
+
     def __init__(
         self,
         dim: int,
@@ -104,8 +106,8 @@ class ScaledLinear(nn.Linear):
         super().__init__(in_features, out_features)
         self.gamma = nn.Parameter(torch.full((out_features,), float(scale)))
 
-    def forward(self, x: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens out"]:
-        return self.gamma * super().forward(x)
+    def forward(self, input: Float[Tensor, "*tokens dim"]) -> Float[Tensor, "*tokens out"]:
+        return self.gamma * super().forward(input)
 
 
 class QuickGELU(nn.Module):
@@ -204,9 +206,9 @@ class ModernEmbedding(ImageEmbedding):
     Differs: where positions are learned, a register has one too, which adds nothing that it could not learn itself.
     """
 
-    def __init__(self, patch_embed: nn.Module, config: ModernConfig):
+    def __init__(self, patch_embed: PatchEmbedding | HybridEmbedding, config: ModernConfig):
         c = config
-        super().__init__(patch_embed, c.image_size, c.dim, c.class_token, c.positions, c.dropout)
+        super().__init__(patch_embed, c.sides, c.dim, c.class_token, c.positions, c.dropout)
         registers = torch.empty(1, c.registers, c.dim).normal_(std=0.02)
         self.register_tokens = nn.Parameter(registers) if c.registers else None
         self.positions = POSITIONS[c.positions](self.grid, c.dim, num_prefix_tokens=len(self.prefix_tokens))
@@ -227,6 +229,8 @@ class ModernViT(VisionTransformer):
     Registers come out of `tokens` after the class token, and nothing else sees them: features, logits and maps of
     patches keep their shapes. Weights start as in `VisionTransformer`.
     """
+
+    config: ModernConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, config: ModernConfig):
         super().__init__(config)

@@ -96,8 +96,8 @@ class ListOfHeads(nn.Module):
         for name, fused in msa.qkv.named_parameters():  # weight (3D, D) and, with a bias, bias (3D)
             dealt = rearrange(fused, "(three h d) ... -> h three d ...", three=3, h=msa.num_heads)
             for head, parts in zip(twin.heads, dealt, strict=True):
-                for linear, part in zip((head.query, head.key, head.value), parts, strict=True):
-                    linear.get_parameter(name).copy_(part)
+                for linear, part in zip(("query", "key", "value"), parts, strict=True):
+                    head.get_parameter(f"{linear}.{name}").copy_(part)
         twin.proj.load_state_dict(msa.proj.state_dict())
         return twin
 
@@ -124,7 +124,7 @@ class HeadShapedAttention(nn.Module):
         qkv = einsum(x, self.qkv_weight, "b t D, three D h d -> three b h t d")
         if self.qkv_bias is not None:
             qkv = qkv + self.qkv_bias.unsqueeze(1)
-        heads, _ = attention(*qkv, mask)
+        heads, _ = attention(qkv[0], qkv[1], qkv[2], mask)
         return einsum(heads, self.out_weight, "b h t d, h d D -> b t D") + self.out_bias
 
     @classmethod
@@ -134,7 +134,7 @@ class HeadShapedAttention(nn.Module):
         twin = cls(msa.proj.in_features, msa.num_heads, qkv_bias=msa.qkv.bias is not None).to(msa.qkv.weight)
         h = msa.num_heads
         twin.qkv_weight.copy_(rearrange(msa.qkv.weight, "(three h d) D -> three D h d", three=3, h=h))
-        if msa.qkv.bias is not None:
+        if twin.qkv_bias is not None:
             twin.qkv_bias.copy_(rearrange(msa.qkv.bias, "(three h d) -> three h 1 d", three=3, h=h))
         twin.out_weight.copy_(rearrange(msa.proj.weight, "D (h d) -> h d D", h=h))
         twin.out_bias.copy_(msa.proj.bias)

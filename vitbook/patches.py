@@ -4,6 +4,7 @@ H is always height and W width. An image is cut row by row, left to right, into 
 a patch the numbers run channel, row, column: (C, P, P) flattened, the order of a convolution's weight.
 """
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from einops import rearrange
@@ -25,7 +26,7 @@ def patchify(
 
 
 def unpatchify(
-    patches: Shaped[Tensor, "batch patches numbers"], patch_size: int, image_size: tuple[int, int]
+    patches: Shaped[Tensor, "batch patches numbers"], patch_size: int, image_size: Sequence[int]
 ) -> Shaped[Tensor, "batch channels height width"]:
     """Lay flattened patches back into images of height and width image_size: the inverse of `patchify`."""
     rows, columns = grid_size(image_size, patch_size)
@@ -92,7 +93,7 @@ def stem_stride(widths: tuple[int, ...]) -> int:
     return 2 ** len(list(groupby(widths)))
 
 
-def grid_size(image_size: tuple[int, int], patch_size: int) -> tuple[int, int]:
+def grid_size(image_size: Sequence[int], patch_size: int) -> tuple[int, int]:
     """Rows and columns of patches in an image of (height, width). Raises ValueError where the patch does not fit."""
     height, width = image_size
     if min(height, width) < 1 or height % patch_size or width % patch_size:

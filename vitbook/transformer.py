@@ -14,7 +14,8 @@ from vitbook.attention import Mask, attention, fused_attention
 from vitbook.multihead import MultiHeadSelfAttention, Tokens, merge_heads, split_heads, width_of_heads
 from vitbook.positions import sincos_positions
 
-Source, Target = Int[Tensor, "batch source"], Int[Tensor, "batch tokens"]
+Source = Int[Tensor, "batch source"]
+Target = Int[Tensor, "batch tokens"]
 Memory = Float[Tensor, "batch source dim"]
 NextWord = Float[Tensor, "batch tokens vocab"]  # logits of the word that follows each
 

@@ -54,7 +54,7 @@ class ViTConfig:
         check_sizes(**{name: getattr(self, name) for name in whole})
         check_sizes(0, num_classes=self.num_classes)
         check_several(stem=self.stem)
-        size = (self.image_size,) * 2 if is_whole(self.image_size) else self.image_size
+        size: Any = (self.image_size,) * 2 if is_whole(self.image_size) else self.image_size
         check_grids(image_size=size)
         object.__setattr__(self, "image_size", tuple(size))
         object.__setattr__(self, "stem", tuple(self.stem))  # JSON has lists alone
@@ -67,7 +67,12 @@ class ViTConfig:
         if self.patch_size % stem_stride(self.stem):
             raise ValueError(f"a stem of stride {stem_stride(self.stem)} does not divide patch_size {self.patch_size}")
         width_of_heads(self.dim, self.num_heads)
-        grid_size(self.image_size, self.patch_size)
+        grid_size(self.sides, self.patch_size)
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """`image_size` as height and width."""
+        return (self.image_size, self.image_size) if isinstance(self.image_size, int) else self.image_size
 
 
 class VisionTransformer(nn.Module):
@@ -82,12 +87,12 @@ class VisionTransformer(nn.Module):
     1e-6, and their patch projection has no entry beyond 2.3 standard deviations.
     """
 
-    def __init__(self, config: ViTConfig, patch_embed: nn.Module | None = None):
+    def __init__(self, config: ViTConfig, patch_embed: PatchEmbedding | HybridEmbedding | None = None):
         """patch_embed: replaces that of the config, for instance a `HybridEmbedding` on a stem of your own."""
         super().__init__()
         c = self.config = config
         patch_embed = _make_patch_embed(c) if patch_embed is None else patch_embed
-        self.embedding = ImageEmbedding(patch_embed, c.image_size, c.dim, c.class_token, c.positions, c.dropout)
+        self.embedding = ImageEmbedding(patch_embed, c.sides, c.dim, c.class_token, c.positions, c.dropout)
         self.encoder = Encoder(
             c.dim, c.depth, c.num_heads, c.mlp_dim, c.dropout, c.attention_dropout, c.qkv_bias, c.drop_path
         )
@@ -124,7 +129,7 @@ class VisionTransformer(nn.Module):
         Learned positions are then a new parameter, which an optimizer made before does not know.
         """
         config = replace(self.config, image_size=image_size)
-        self.embedding.resize(config.image_size)
+        self.embedding.resize(config.sides)
         self.config = config
 
     def initialize(self) -> None:
@@ -139,7 +144,7 @@ class VisionTransformer(nn.Module):
         if isinstance(self.embedding.patch_embed, PatchEmbedding):
             projection = self.embedding.patch_embed.proj
             nn.init.trunc_normal_(projection.weight, std=math.sqrt(1 / projection.weight[0].numel()))
-            nn.init.zeros_(projection.bias)
+            nn.init.zeros_(projection.get_parameter("bias"))
         if isinstance(self.head, nn.Linear):
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
