@@ -17,7 +17,8 @@ class Mistake:
     symptom: str  # what one sees
     cause: str  # what is wrong, said to whoever wrote it
     where: str  # the section that explains it, as a link from another chapter
-    caught_by: tuple[str, ...]  # what in the catalogue it breaks, the most telling first
+    caught_by: tuple[str, ...]  # what in the catalogue rejects it, asked of a part; the most telling first
+    seen_in_a_model: tuple[str, ...] = ()  # and what `diagnose` finds in a model that makes it, beside `equations_hold`
     found: str = ""  # where somebody made it: the end of an address on GitHub; "" for one of our own
 
     @property
@@ -42,6 +43,7 @@ def wrong_variant(
     symptom: str,
     cause: str,
     caught_by: tuple[str, ...],
+    seen_in_a_model: tuple[str, ...] = (),
     of: Callable | None = None,
     found: str = "",
 ) -> Callable[[Callable], Callable]:
@@ -53,7 +55,7 @@ def wrong_variant(
     def register(variant: Callable) -> Callable:
         right = of or next(base for base in variant.__mro__[1:] if base.__module__ != variant.__module__)
         where = section.replace("#", ".ipynb#")
-        mistakes[variant.__name__] = Mistake(variant, right, symptom, cause, where, caught_by, found)
+        mistakes[variant.__name__] = Mistake(variant, right, symptom, cause, where, caught_by, seen_in_a_model, found)
         return variant
 
     return register

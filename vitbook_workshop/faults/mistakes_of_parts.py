@@ -33,6 +33,7 @@ def _hidden(scores: Tensor, mask: Tensor | None) -> Tensor:
     symptom="The columns of the weights sum to 1 and the rows do not: an output is no blend of values.",
     cause="Your softmax runs over the queries, dim=-2. It is each query that shares out its attention: dim=-1.",
     caught_by=("weights_sum_to_one", "attention_equals_torch"),
+    seen_in_a_model=("weights_sum_to_one",),
     of=attention,
     found="labmlai/annotated_deep_learning_paper_implementations/issues/146",
 )
@@ -46,6 +47,7 @@ def softmax_over_the_queries(q, k, v, mask=None):
     symptom="An image's logits depend on which others are in its batch.",
     cause="Your softmax runs over the first axis, dim=0, which is the batch. The keys are the last axis: dim=-1.",
     caught_by=("weights_sum_to_one", "attention_equals_torch"),
+    seen_in_a_model=("weights_sum_to_one", "images_do_not_mix"),
     of=attention,
     found="PetrochukM/PyTorch-NLP/issues/2",
 )
@@ -59,6 +61,7 @@ def softmax_over_the_first_axis(q, k, v, mask=None):
     symptom="The wider a head, the closer its weights come to 0 and 1, and the less gradient gets through.",
     cause="Your scores are not divided by √D_h.",
     caught_by=("attention_equals_torch",),
+    seen_in_a_model=("scores_are_scaled",),
     of=attention,
     found="huggingface/blog/pull/2893",
 )
@@ -72,6 +75,7 @@ def no_scale(q, k, v, mask=None):
     symptom="From the first step on, nearly all of a query's attention goes to one key.",
     cause="Your scores are multiplied by √D_h; they have to be divided by it.",
     caught_by=("attention_equals_torch",),
+    seen_in_a_model=("scores_are_scaled",),
     of=attention,
     found="esceptico/perceiver-io/issues/9",
 )
@@ -85,6 +89,7 @@ def multiplied_by_the_scale(q, k, v, mask=None):
     symptom="Rows of the weights sum to 1/√D_h, and the scores are as large as without any scale.",
     cause="You divide by √D_h after the softmax. The scores have to be divided, before it.",
     caught_by=("weights_sum_to_one", "attention_equals_torch"),
+    seen_in_a_model=("weights_sum_to_one", "scores_are_scaled"),
     of=attention,
     found="FrancescoSaverioZuppichini/ViT/issues/2",
 )
@@ -161,6 +166,7 @@ class StepByStep(MultiHeadSelfAttention):
     symptom="The weights are flatter than they should be, the more so the more heads there are.",
     cause="Your scores are divided by √D; one head is D_h wide, so it is √D_h.",
     caught_by=("multihead_equals_torch",),
+    seen_in_a_model=("scores_are_scaled",),
     found="lucidrains/vit-pytorch/issues/65",
 )
 class ScaledByTheWholeWidth(StepByStep):
@@ -173,6 +179,7 @@ class ScaledByTheWholeWidth(StepByStep):
     symptom="There is one map of weights a layer, and num_heads changes nothing but the scale.",
     cause="Your queries and keys are never split into heads: all of their width goes into one softmax.",
     caught_by=("multihead_equals_torch",),
+    seen_in_a_model=("scores_are_scaled",),
 )
 class HeadsNotSplit(StepByStep):
     def project(self, x):
@@ -188,6 +195,7 @@ class HeadsNotSplit(StepByStep):
     " outputs.",
     cause="You cut the width with view(B, h, T, D_h) alone. Cut into (B, T, h, D_h), then exchange tokens and heads.",
     caught_by=("tokens_have_no_order", "multihead_equals_torch"),
+    seen_in_a_model=("heads_keep_tokens_whole",),
     found="reczoo/FuxiCTR/issues/30",
 )
 class ViewWithoutTranspose(StepByStep):
@@ -200,6 +208,7 @@ class ViewWithoutTranspose(StepByStep):
     symptom="An output token holds one head's answers to several tokens: permuted tokens do not give permuted outputs.",
     cause="You join (B, h, T, D_h) into (B, T, D) with view or reshape alone. Exchange heads and tokens first.",
     caught_by=("tokens_have_no_order", "multihead_equals_torch"),
+    seen_in_a_model=("heads_keep_tokens_whole",),
     found="jsbaan/transformer-from-scratch/pull/6",
 )
 class MergedWithoutTranspose(StepByStep):
@@ -239,6 +248,7 @@ class HeadsSeeASlice(StepByStep):
     symptom="A head writes into its own D_h columns of a token and into no other.",
     cause="Your heads are concatenated and not projected: W_O is missing.",
     caught_by=("multihead_equals_torch",),
+    seen_in_a_model=("parameters_play_a_part",),
     found="Kyubyong/transformer/issues/117",
 )
 class NoOutputProjection(StepByStep):
@@ -253,6 +263,7 @@ class NoOutputProjection(StepByStep):
     symptom="An image's logits depend on which others are in its batch, and its patches do not see one another.",
     cause="Your attention runs over the batch. nn.MultiheadAttention and its kin need batch_first=True.",
     caught_by=("images_do_not_mix", "multihead_equals_torch"),
+    seen_in_a_model=("images_count",),
     found="om-ai-lab/OmDet/issues/19",
 )
 class BatchTakenForTokens(StepByStep):
@@ -266,6 +277,7 @@ class BatchTakenForTokens(StepByStep):
     symptom="A model with attention dropout trains as one without.",
     cause="Your attention dropout is an argument that nothing reads.",
     caught_by=("every_dropout_acts",),
+    seen_in_a_model=("every_dropout_acts",),
     found="zhouhaoyi/Informer2020/issues/97",
 )
 class AttentionDropoutUnread(StepByStep):
@@ -296,6 +308,7 @@ class MaskStopsAfterTheFirstLayer(Transformer):
     symptom="Put back together, the patches do not show the image. The model trains all the same.",
     cause="You cut the image with view or reshape alone, which deals out rows of pixels. Exchange axes between.",
     caught_by=("patchify_equals_loops",),
+    seen_in_a_model=("a_token_is_a_rectangle",),
     of=patchify,
     found="UdbhavPrasad072300/Transformer-Implementations/issues/5",
 )
@@ -323,6 +336,7 @@ _BATCH = 2  # of the two mistakes below
     symptom="The model runs with one batch size only, and each place in a batch learns a class token of its own.",
     cause="Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it.",
     caught_by=("every_batch_size_will_do",),
+    seen_in_a_model=("every_batch_size_will_do",),
     found="MuhammadArdiPutra/medium_articles/pull/1",
 )
 class BatchSizedClassToken(ImageEmbedding):
@@ -336,6 +350,7 @@ class BatchSizedClassToken(ImageEmbedding):
     symptom="The model runs with one batch size only, and each place in a batch learns positions of its own.",
     cause="Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it.",
     caught_by=("every_batch_size_will_do",),
+    seen_in_a_model=("every_batch_size_will_do",),
     found="MuhammadArdiPutra/medium_articles/pull/1",
 )
 class BatchSizedPositions(ImageEmbedding):
@@ -349,6 +364,7 @@ class BatchSizedPositions(ImageEmbedding):
     symptom="Shuffle the patches of an image, and its logits stay as they are.",
     cause="Your dropout is applied to x and not to x + positions: the sum is thrown away, and no place is known.",
     caught_by=("embedding_equals_equation_1",),
+    seen_in_a_model=("order_counts", "parameters_play_a_part"),
 )
 class DropoutForgetsThePositions(ImageEmbedding):
     def forward(self, images, any_size=False):
@@ -366,6 +382,7 @@ class DropoutForgetsThePositions(ImageEmbedding):
     symptom="Somebody else's weights give almost the right logits, the more wrong the narrower the model.",
     cause="Your variance is divided by D − 1, as Tensor.var does unless told correction=0. LayerNorm divides by D.",
     caught_by=("each_token_is_normalized",),
+    seen_in_a_model=("each_token_is_normalized",),
     found="harvardnlp/annotated-transformer/pull/119",
 )
 class UnbiasedVariance(nn.LayerNorm):
@@ -379,6 +396,7 @@ class UnbiasedVariance(nn.LayerNorm):
     symptom="The MLP can hardly subtract: what it adds to a token is nowhere below −0.17.",
     cause="You apply GELU after the second linear map of the MLP too. There is one, between the two maps.",
     caught_by=("block_equals_torch",),
+    seen_in_a_model=("mlps_have_an_activation",),
     found="namedtensor/notation/issues/72",
 )
 class GeluTwice(EncoderBlock):
@@ -392,6 +410,7 @@ class GeluTwice(EncoderBlock):
     symptom="In evaluation, the same image gets other logits at every call.",
     cause="You call F.dropout, which does not know of eval(). Use nn.Dropout, or pass training=self.training.",
     caught_by=("evaluation_is_deterministic", "tokens_have_no_order", "block_equals_torch"),
+    seen_in_a_model=("evaluation_is_deterministic",),
     found="delip/PyTorchNLPBook/issues/28",
 )
 class FunctionalDropout(EncoderBlock):
@@ -419,6 +438,7 @@ class SizesFixed(EncoderBlock):
     symptom="The head gets numbers whose size grows with every block.",
     cause="Your tokens go to the head without the last LayerNorm.",
     caught_by=("equations_hold",),
+    seen_in_a_model=("parameters_play_a_part", "head_gets_normalized_tokens"),
     found="NVIDIA-NeMo/Speech/pull/2197",
 )
 class NoFinalNorm(VisionTransformer):
@@ -443,6 +463,7 @@ class MeanIncludesTheClassToken(VisionTransformer):
     symptom="The loss starts at ln K, falls slowly, and cannot come near 0.",
     cause="Your logits are probabilities already. The softmax belongs to F.cross_entropy, which applies it itself.",
     caught_by=("logits_are_no_probabilities", "equations_hold"),
+    seen_in_a_model=("logits_are_no_probabilities",),
     found="bowang-lab/Transformer-GCN-QA/pull/32",
 )
 class SoftmaxBeforeCrossEntropy(VisionTransformer):
@@ -455,6 +476,7 @@ class SoftmaxBeforeCrossEntropy(VisionTransformer):
     symptom="At the start all blocks have the same weights.",
     cause="Your blocks start as copies of one (copy.deepcopy, as in nn.TransformerEncoder). Draw each one separately.",
     caught_by=("blocks_start_different",),
+    seen_in_a_model=("blocks_start_different",),
     found="pytorch/pytorch/issues/72253",
 )
 class BlocksAreCopies(VisionTransformer):

@@ -78,37 +78,13 @@ def test_a_note_of_a_rate_is_no_dropout():
 
 # The named mistakes
 
-SEEN_FROM_OUTSIDE = {
-    "softmax_over_the_queries": {"weights_sum_to_one"},
-    "softmax_over_the_first_axis": {"weights_sum_to_one", "images_do_not_mix"},
-    "no_scale": {"scores_are_scaled"},
-    "multiplied_by_the_scale": {"scores_are_scaled"},
-    "scaled_after_the_softmax": {"weights_sum_to_one", "scores_are_scaled"},
-    "ScaledByTheWholeWidth": {"scores_are_scaled"},
-    "HeadsNotSplit": {"scores_are_scaled"},
-    "ViewWithoutTranspose": {"heads_keep_tokens_whole"},
-    "MergedWithoutTranspose": {"heads_keep_tokens_whole"},
-    "NoOutputProjection": {"parameters_play_a_part"},
-    "BatchTakenForTokens": {"images_count"},
-    "UnbiasedVariance": {"each_token_is_normalized"},
-    "GeluTwice": {"mlps_have_an_activation"},
-    "AttentionDropoutUnread": {"every_dropout_acts"},
-    "view_without_permute": {"a_token_is_a_rectangle"},
-    "BatchSizedClassToken": {"every_batch_size_will_do"},
-    "BatchSizedPositions": {"every_batch_size_will_do"},
-    "DropoutForgetsThePositions": {"order_counts", "parameters_play_a_part"},
-    "FunctionalDropout": {"evaluation_is_deterministic"},
-    "NoFinalNorm": {"parameters_play_a_part", "head_gets_normalized_tokens"},
-    "SoftmaxBeforeCrossEntropy": {"logits_are_no_probabilities"},
-    "BlocksAreCopies": {"blocks_start_different"},
-}
 INVISIBLE = {"AttentionDropoutUnread", "BlocksAreCopies"}  # in evaluation, when nothing is learned yet
 
 
 @pytest.mark.parametrize("name", IN_A_VIT)
 def test_each_mistake_in_a_model_is_reported_as_itself(name):
     findings = failures(broken_vit(small_config(attention_dropout=0.1), name))
-    assert set(findings) - {"equations_hold"} == SEEN_FROM_OUTSIDE.get(name, set())
+    assert set(findings) - {"equations_hold"} == set(MISTAKES[name].seen_in_a_model)
     if name in INVISIBLE:
         assert "equations_hold" not in findings
         return
@@ -220,7 +196,7 @@ def test_under_no_grad_it_asks_the_same():
 
 
 def test_every_question_can_fail():
-    reached = {name for names in SEEN_FROM_OUTSIDE.values() for name in names}
+    reached = {name for mistake in MISTAKES.values() for name in mistake.seen_in_a_model}
     reached |= {name for _, names in WRONG.values() for name in names}
     reached |= {"logits_come_out", "one_batch_can_be_learned", "equations_hold", "autocast_works", "export_works"}
     assert reached == {must_hold.name for must_hold in OF_A_MODEL}
