@@ -1,10 +1,5 @@
 """How other libraries name and order the tensors of a Vision Transformer: a table for each, ours beside theirs.
 
-A line of a table: our name, their name and, where their axes are in another order, how einops brings them into ours.
-{weight,bias} stands for two names; several of theirs for one of ours, such as queries, keys and values, are laid end to
-end, and one of theirs for several of ours holds them so. A name with ? may be missing; a line that begins with - names
-what our model has no place for.
-
 A new library is a new table in `LAYOUTS`, and a line in `STYLES` and `KERNELS` under the same name.
 """
 
@@ -28,7 +23,7 @@ POSITIONS, PATCHES = "embedding.positions.pos_embed", "embedding.patch_embed.pro
 class Row:
     """One tensor of ours, and the one or several of theirs that hold its numbers."""
 
-    ours: str
+    ours: str  # "" for what our model has no place for
     theirs: tuple[str, ...]
     axes: str = ""  # their axes -> ours, as einops writes it; empty where they are the same
     optional: bool = False
@@ -56,13 +51,30 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Names:
+    """A line of a table. {weight,bias} stands for two names.
+
+    Several of theirs for one of ours, such as queries, keys and values, are laid end to end, and one of theirs for
+    several of ours holds them so.
+    """
+
+    ours: str  # "" for what our model has no place for
+    theirs: str
+    axes: str = ""  # theirs -> ours, as einops writes it; empty where they are the same
+    optional: bool = False  # whether it may be missing
+
+
+_PARTS = ("outside", "inside")  # the tables of a layout
+
+
+@dataclass(frozen=True)
 class Layout:
     """A library's names: of the tensors outside the blocks, and of those in block i, which begin with `block`."""
 
     name: str
-    outside: str  # a table
+    outside: tuple[Names, ...]
     block: str
-    inside: str  # a table; our names begin with _OUR_BLOCK
+    inside: tuple[Names, ...]  # our names begin with _OUR_BLOCK
     class_position: bool = True  # whether the class token has a position of its own
     settings: Mapping[str, object] = field(default_factory=dict)  # fields of ModernConfig that no tensor shows
     zeros: tuple[str, ...] = ()  # biases of ours that it lacks
@@ -74,28 +86,37 @@ class Layout:
 
     def rows(self, depth: int) -> list[Row]:
         """Every tensor of a model of `depth` blocks, those outside first."""
-        rows = list(_read_table(self.outside, "", self.prefix))
+        rows = list(_rows(self.outside, "", self.prefix))
         for i in range(depth):
-            rows += _read_table(self.inside, _OUR_BLOCK.format(i=i), self.prefix + self.block.format(i=i))
+            rows += _rows(self.inside, _OUR_BLOCK.format(i=i), self.prefix + self.block.format(i=i))
         return rows
 
     def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
-        """The same layout in other words, replaced one after the other. changes: other fields."""
-        parts = {part: getattr(self, part) for part in ("outside", "block", "inside")}
-        for old, new in words.items():
-            parts = {part: text.replace(old, new) for part, text in parts.items()}
-        return replace(self, name=name, **parts, **changes)
+        """The same layout with other words in their names, replaced one after the other. changes: other fields."""
+
+        def in_other_words(text: str) -> str:
+            for old, new in words.items():
+                text = text.replace(old, new)
+            return text
+
+        for part in _PARTS:
+            changes[part] = tuple(replace(line, theirs=in_other_words(line.theirs)) for line in getattr(self, part))
+        return replace(self, name=name, block=in_other_words(self.block), **changes)
 
 
-def _read_table(table: str, ours_begins: str, theirs_begins: str) -> Iterator[Row]:
-    for line in filter(None, map(str.strip, table.splitlines())):
-        ours, theirs, *axes = re.split(r"\s{2,}", line)
-        left, right = _expand(ours.rstrip("?")), _expand(theirs)
+def _rows(table: tuple[Names, ...], ours_begins: str, theirs_begins: str) -> Iterator[Row]:
+    for line in table:
+        left, right = _expand(line.ours), _expand(line.theirs)
         shares = max(len(left) // len(right), 1)
         for k, name in enumerate(left):
             names = tuple(theirs_begins + theirs for theirs in right[k % len(right) :: len(left)])
-            share = (k // len(right), shares)
-            yield Row(name if name == "-" else ours_begins + name, names, "".join(axes), ours[-1] in "?-", share)
+            ours = ours_begins + name if name else ""
+            yield Row(ours, names, line.axes, line.optional, (k // len(right), shares))
+
+
+def _nowhere(theirs: str) -> Names:
+    """What our model has no place for."""
+    return Names("", theirs, optional=True)
 
 
 def _patch_sides(numbers: int) -> dict[str, int]:
@@ -110,42 +131,41 @@ def _expand(name: str) -> list[str]:
     return ["".join(chosen) for chosen in product(*parts)]
 
 
-# The layouts: ours, theirs, and their axes as ours
+# The layouts
 
 # Google's .npz files of Dosovitskiy et al. 2021 and Steiner et al. 2022, written by Flax. D width, h heads of width d,
 # p×q patches of c channels, f the MLP's hidden width, k classes.
 GOOGLE = Layout(
     "google",
-    """
-    embedding.cls_token                 cls
-    embedding.positions.pos_embed       Transformer/posembed_input/pos_embedding
-    embedding.patch_embed.proj.weight   embedding/kernel                              p q c D -> D c p q
-    embedding.patch_embed.proj.bias     embedding/bias
-    norm.{weight,bias}                  Transformer/encoder_norm/{scale,bias}
-    -                                   pre_logits/{kernel,bias}
-    head.weight?                        head/kernel                                   D k -> k D
-    head.bias?                          head/bias
-    """,
+    (
+        Names("embedding.cls_token", "cls"),
+        Names("embedding.positions.pos_embed", "Transformer/posembed_input/pos_embedding"),
+        Names("embedding.patch_embed.proj.weight", "embedding/kernel", "p q c D -> D c p q"),
+        Names("embedding.patch_embed.proj.bias", "embedding/bias"),
+        Names("norm.{weight,bias}", "Transformer/encoder_norm/{scale,bias}"),
+        _nowhere("pre_logits/{kernel,bias}"),
+        Names("head.weight", "head/kernel", "D k -> k D", optional=True),
+        Names("head.bias", "head/bias", optional=True),
+    ),
     "Transformer/encoderblock_{i}/",
-    """
-    norm1.{weight,bias}   LayerNorm_0/{scale,bias}
-    attn.qkv.weight       MultiHeadDotProductAttention_1/{query,key,value}/kernel     D h d -> (h d) D
-    attn.qkv.bias         MultiHeadDotProductAttention_1/{query,key,value}/bias       h d -> (h d)
-    attn.proj.weight      MultiHeadDotProductAttention_1/out/kernel                   h d D -> D (h d)
-    attn.proj.bias        MultiHeadDotProductAttention_1/out/bias
-    norm2.{weight,bias}   LayerNorm_2/{scale,bias}
-    mlp.fc1.weight        MlpBlock_3/Dense_0/kernel                                   D f -> f D
-    mlp.fc1.bias          MlpBlock_3/Dense_0/bias
-    mlp.fc2.weight        MlpBlock_3/Dense_1/kernel                                   f D -> D f
-    mlp.fc2.bias          MlpBlock_3/Dense_1/bias
-    """,
+    (
+        Names("norm1.{weight,bias}", "LayerNorm_0/{scale,bias}"),
+        Names("attn.qkv.weight", "MultiHeadDotProductAttention_1/{query,key,value}/kernel", "D h d -> (h d) D"),
+        Names("attn.qkv.bias", "MultiHeadDotProductAttention_1/{query,key,value}/bias", "h d -> (h d)"),
+        Names("attn.proj.weight", "MultiHeadDotProductAttention_1/out/kernel", "h d D -> D (h d)"),
+        Names("attn.proj.bias", "MultiHeadDotProductAttention_1/out/bias"),
+        Names("norm2.{weight,bias}", "LayerNorm_2/{scale,bias}"),
+        Names("mlp.fc1.weight", "MlpBlock_3/Dense_0/kernel", "D f -> f D"),
+        Names("mlp.fc1.bias", "MlpBlock_3/Dense_0/bias"),
+        Names("mlp.fc2.weight", "MlpBlock_3/Dense_1/kernel", "f D -> D f"),
+        Names("mlp.fc2.bias", "MlpBlock_3/Dense_1/bias"),
+    ),
 )
 
 # Google's later code. The class token has no position, and is not always there: without it, patches are averaged.
-BIG_VISION = GOOGLE.renamed(
+BIG_VISION = replace(GOOGLE, outside=(replace(GOOGLE.outside[0], optional=True), *GOOGLE.outside[1:])).renamed(
     "big_vision",
     {
-        "embedding.cls_token ": "embedding.cls_token?",
         "Transformer/posembed_input/": "",
         "LayerNorm_2": "LayerNorm_1",
         "MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
@@ -157,71 +177,71 @@ BIG_VISION = GOOGLE.renamed(
 # timm, and DeiT's own files, which are made with it. Distilled models have a second token and a second head.
 TIMM = Layout(
     "timm",
-    """
-    embedding.cls_token                        cls_token
-    embedding.dist_token?                      dist_token
-    embedding.positions.pos_embed              pos_embed
-    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
-    norm.{weight,bias}                         norm.{weight,bias}
-    head.{weight,bias}?                        head.{weight,bias}
-    head_dist.{weight,bias}?                   head_dist.{weight,bias}
-    """,
+    (
+        Names("embedding.cls_token", "cls_token"),
+        Names("embedding.dist_token", "dist_token", optional=True),
+        Names("embedding.positions.pos_embed", "pos_embed"),
+        Names("embedding.patch_embed.proj.{weight,bias}", "patch_embed.proj.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        Names("head.{weight,bias}", "head.{weight,bias}", optional=True),
+        Names("head_dist.{weight,bias}", "head_dist.{weight,bias}", optional=True),
+    ),
     "blocks.{i}.",
-    """
-    norm1.{weight,bias}       norm1.{weight,bias}
-    attn.qkv.weight           attn.qkv.weight
-    attn.qkv.bias?            attn.qkv.bias
-    attn.proj.{weight,bias}   attn.proj.{weight,bias}
-    norm2.{weight,bias}       norm2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
-    """,
+    (
+        Names("norm1.{weight,bias}", "norm1.{weight,bias}"),
+        Names("attn.qkv.weight", "attn.qkv.weight"),
+        Names("attn.qkv.bias", "attn.qkv.bias", optional=True),
+        Names("attn.proj.{weight,bias}", "attn.proj.{weight,bias}"),
+        Names("norm2.{weight,bias}", "norm2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.fc1.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.fc2.{weight,bias}"),
+    ),
 )
 
 TORCHVISION = Layout(
     "torchvision",
-    """
-    embedding.cls_token                        class_token
-    embedding.positions.pos_embed              encoder.pos_embedding
-    embedding.patch_embed.proj.{weight,bias}   conv_proj.{weight,bias}
-    norm.{weight,bias}                         encoder.ln.{weight,bias}
-    -                                          heads.pre_logits.{weight,bias}
-    head.{weight,bias}?                        heads.head.{weight,bias}
-    """,
+    (
+        Names("embedding.cls_token", "class_token"),
+        Names("embedding.positions.pos_embed", "encoder.pos_embedding"),
+        Names("embedding.patch_embed.proj.{weight,bias}", "conv_proj.{weight,bias}"),
+        Names("norm.{weight,bias}", "encoder.ln.{weight,bias}"),
+        _nowhere("heads.pre_logits.{weight,bias}"),
+        Names("head.{weight,bias}", "heads.head.{weight,bias}", optional=True),
+    ),
     "encoder.layers.encoder_layer_{i}.",
-    """
-    norm1.{weight,bias}       ln_1.{weight,bias}
-    attn.qkv.{weight,bias}    self_attention.in_proj_{weight,bias}
-    attn.proj.{weight,bias}   self_attention.out_proj.{weight,bias}
-    norm2.{weight,bias}       ln_2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.0.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.3.{weight,bias}
-    """,
+    (
+        Names("norm1.{weight,bias}", "ln_1.{weight,bias}"),
+        Names("attn.qkv.{weight,bias}", "self_attention.in_proj_{weight,bias}"),
+        Names("attn.proj.{weight,bias}", "self_attention.out_proj.{weight,bias}"),
+        Names("norm2.{weight,bias}", "ln_2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.0.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.3.{weight,bias}"),
+    ),
 )
 
 # Hugging Face's files; its library now has other names in memory, and translates.
 HUGGING_FACE = Layout(
     "hf",
-    """
-    embedding.cls_token                        vit.embeddings.cls_token
-    embedding.dist_token?                      vit.embeddings.distillation_token
-    embedding.positions.pos_embed              vit.embeddings.position_embeddings
-    embedding.patch_embed.proj.{weight,bias}   vit.embeddings.patch_embeddings.projection.{weight,bias}
-    norm.{weight,bias}                         vit.layernorm.{weight,bias}
-    -                                          vit.pooler.dense.{weight,bias}
-    head.{weight,bias}?                        classifier.{weight,bias}
-    head_dist.{weight,bias}?                   distillation_classifier.{weight,bias}
-    """,
+    (
+        Names("embedding.cls_token", "vit.embeddings.cls_token"),
+        Names("embedding.dist_token", "vit.embeddings.distillation_token", optional=True),
+        Names("embedding.positions.pos_embed", "vit.embeddings.position_embeddings"),
+        Names("embedding.patch_embed.proj.{weight,bias}", "vit.embeddings.patch_embeddings.projection.{weight,bias}"),
+        Names("norm.{weight,bias}", "vit.layernorm.{weight,bias}"),
+        _nowhere("vit.pooler.dense.{weight,bias}"),
+        Names("head.{weight,bias}", "classifier.{weight,bias}", optional=True),
+        Names("head_dist.{weight,bias}", "distillation_classifier.{weight,bias}", optional=True),
+    ),
     "vit.encoder.layer.{i}.",
-    """
-    norm1.{weight,bias}       layernorm_before.{weight,bias}
-    attn.qkv.weight           attention.attention.{query,key,value}.weight
-    attn.qkv.bias?            attention.attention.{query,key,value}.bias
-    attn.proj.{weight,bias}   attention.output.dense.{weight,bias}
-    norm2.{weight,bias}       layernorm_after.{weight,bias}
-    mlp.fc1.{weight,bias}     intermediate.dense.{weight,bias}
-    mlp.fc2.{weight,bias}     output.dense.{weight,bias}
-    """,
+    (
+        Names("norm1.{weight,bias}", "layernorm_before.{weight,bias}"),
+        Names("attn.qkv.weight", "attention.attention.{query,key,value}.weight"),
+        Names("attn.qkv.bias", "attention.attention.{query,key,value}.bias", optional=True),
+        Names("attn.proj.{weight,bias}", "attention.output.dense.{weight,bias}"),
+        Names("norm2.{weight,bias}", "layernorm_after.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "intermediate.dense.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "output.dense.{weight,bias}"),
+    ),
 )
 _IN_MEMORY = {
     "attention.attention.{query,key,value}": "attention.{q_proj,k_proj,v_proj}",
@@ -230,72 +250,74 @@ _IN_MEMORY = {
     "output.dense": "mlp.fc2",
 }
 _VIT_IN_MEMORY = {"encoder.layer.": "layers."} | _IN_MEMORY
-DISTILLED = {"vit.": "deit.", "  classifier": "  cls_classifier"}
+DISTILLED = {"vit.": "deit.", "classifier": "cls_classifier", "distillation_cls_": "distillation_"}
 
 # DINOv2 at Hugging Face
 DINOV2 = Layout(
     "dinov2",
-    """
-    embedding.cls_token                        embeddings.cls_token
-    embedding.register_tokens?                 embeddings.register_tokens
-    embedding.positions.pos_embed              embeddings.position_embeddings
-    embedding.patch_embed.proj.{weight,bias}   embeddings.patch_embeddings.projection.{weight,bias}
-    norm.{weight,bias}                         layernorm.{weight,bias}
-    -                                          embeddings.mask_token
-    """,
+    (
+        Names("embedding.cls_token", "embeddings.cls_token"),
+        Names("embedding.register_tokens", "embeddings.register_tokens", optional=True),
+        Names("embedding.positions.pos_embed", "embeddings.position_embeddings"),
+        Names("embedding.patch_embed.proj.{weight,bias}", "embeddings.patch_embeddings.projection.{weight,bias}"),
+        Names("norm.{weight,bias}", "layernorm.{weight,bias}"),
+        _nowhere("embeddings.mask_token"),
+    ),
     "encoder.layer.{i}.",
-    """
-    norm1.{weight,bias}       norm1.{weight,bias}
-    attn.qkv.{weight,bias}    attention.attention.{query,key,value}.{weight,bias}
-    attn.proj.{weight,bias}   attention.output.dense.{weight,bias}
-    attn.proj.gamma           layer_scale1.lambda1
-    norm2.{weight,bias}       norm2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
-    mlp.fc2.gamma             layer_scale2.lambda1
-    """,
+    (
+        Names("norm1.{weight,bias}", "norm1.{weight,bias}"),
+        Names("attn.qkv.{weight,bias}", "attention.attention.{query,key,value}.{weight,bias}"),
+        Names("attn.proj.{weight,bias}", "attention.output.dense.{weight,bias}"),
+        Names("attn.proj.gamma", "layer_scale1.lambda1"),
+        Names("norm2.{weight,bias}", "norm2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.fc1.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.fc2.{weight,bias}"),
+        Names("mlp.fc2.gamma", "layer_scale2.lambda1"),
+    ),
     head_dim={},
 )
 # DINOv2's own files, whose names are timm's, and timm's files of DINOv2 without registers
 DINOV2_HUB = replace(
     TIMM,
     name="dinov2",
-    outside=f"""{TIMM.outside}
-    embedding.register_tokens?                 register_tokens
-    -                                          mask_token
-    """,
-    inside=f"""{TIMM.inside}
-    attn.proj.gamma           ls1.gamma
-    mlp.fc2.gamma             ls2.gamma
-    """,
+    outside=(
+        *TIMM.outside,
+        Names("embedding.register_tokens", "register_tokens", optional=True),
+        _nowhere("mask_token"),
+    ),
+    inside=(
+        *TIMM.inside,
+        Names("attn.proj.gamma", "ls1.gamma"),
+        Names("mlp.fc2.gamma", "ls2.gamma"),
+    ),
     head_dim={},
 )
 # timm's files of DINOv2 with registers, whose class token holds its position already
-DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"  register_tokens": "  reg_token"}, class_position=False)
+DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"register_tokens": "reg_token"}, class_position=False)
 # DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
 DEIT3 = replace(TIMM, name="deit3", inside=DINOV2_HUB.inside, class_position=False)
 DEIT3_HUB = DEIT3.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"})
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
     "dinov3",
-    """
-    embedding.cls_token                        embeddings.cls_token
-    embedding.register_tokens?                 embeddings.register_tokens
-    embedding.patch_embed.proj.{weight,bias}   embeddings.patch_embeddings.{weight,bias}
-    norm.{weight,bias}                         norm.{weight,bias}
-    -                                          embeddings.mask_token
-    """,
+    (
+        Names("embedding.cls_token", "embeddings.cls_token"),
+        Names("embedding.register_tokens", "embeddings.register_tokens", optional=True),
+        Names("embedding.patch_embed.proj.{weight,bias}", "embeddings.patch_embeddings.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        _nowhere("embeddings.mask_token"),
+    ),
     "layer.{i}.",
-    """
-    norm1.{weight,bias}       norm1.{weight,bias}
-    attn.qkv.{weight,bias}    attention.{q_proj,k_proj,v_proj}.{weight,bias}
-    attn.proj.{weight,bias}   attention.o_proj.{weight,bias}
-    attn.proj.gamma           layer_scale1.lambda1
-    norm2.{weight,bias}       norm2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.up_proj.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.down_proj.{weight,bias}
-    mlp.fc2.gamma             layer_scale2.lambda1
-    """,
+    (
+        Names("norm1.{weight,bias}", "norm1.{weight,bias}"),
+        Names("attn.qkv.{weight,bias}", "attention.{q_proj,k_proj,v_proj}.{weight,bias}"),
+        Names("attn.proj.{weight,bias}", "attention.o_proj.{weight,bias}"),
+        Names("attn.proj.gamma", "layer_scale1.lambda1"),
+        Names("norm2.{weight,bias}", "norm2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.up_proj.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.down_proj.{weight,bias}"),
+        Names("mlp.fc2.gamma", "layer_scale2.lambda1"),
+    ),
     settings=dict(positions="none", rotary_base=100.0, norm_eps=1e-5),
     key_bias=False,
     head_dim={4096: 128},
@@ -304,71 +326,72 @@ DINOV3 = Layout(
 DINOV3_HUB = replace(
     DINOV2_HUB,
     name="dinov3",
-    outside="""
-    embedding.cls_token                        cls_token
-    embedding.register_tokens?                 storage_tokens
-    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
-    norm.{weight,bias}                         norm.{weight,bias}
-    -                                          mask_token
-    -                                          rope_embed.periods
-    -                                          local_cls_norm.{weight,bias}
-    """,
-    inside=f"""{DINOV2_HUB.inside}
-    -                         attn.qkv.bias_mask
-    """,
+    outside=(
+        Names("embedding.cls_token", "cls_token"),
+        Names("embedding.register_tokens", "storage_tokens", optional=True),
+        Names("embedding.patch_embed.proj.{weight,bias}", "patch_embed.proj.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        _nowhere("mask_token"),
+        _nowhere("rope_embed.periods"),
+        _nowhere("local_cls_norm.{weight,bias}"),
+    ),
+    inside=(
+        *DINOV2_HUB.inside,
+        _nowhere("attn.qkv.bias_mask"),
+    ),
     settings=DINOV3.settings,
     head_dim=DINOV3.head_dim,
 )
 # DINOv3 at timm. A head is refused: timm's sees the mean of the patches by default, and ours would see the class token.
 DINOV3_TIMM = replace(
     DINOV3_HUB,
-    outside="""
-    embedding.cls_token                        cls_token
-    embedding.register_tokens?                 reg_token
-    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
-    norm.{weight,bias}                         norm.{weight,bias}
-    """,
-    inside="""
-    norm1.{weight,bias}       norm1.{weight,bias}
-    attn.qkv.weight           attn.qkv.weight
-    attn.qkv.bias?            attn.{q_bias,k_bias,v_bias}
-    attn.proj.{weight,bias}   attn.proj.{weight,bias}
-    attn.proj.gamma           gamma_1
-    norm2.{weight,bias}       norm2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
-    mlp.fc2.gamma             gamma_2
-    """,
+    outside=(
+        Names("embedding.cls_token", "cls_token"),
+        Names("embedding.register_tokens", "reg_token", optional=True),
+        Names("embedding.patch_embed.proj.{weight,bias}", "patch_embed.proj.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+    ),
+    inside=(
+        Names("norm1.{weight,bias}", "norm1.{weight,bias}"),
+        Names("attn.qkv.weight", "attn.qkv.weight"),
+        Names("attn.qkv.bias", "attn.{q_bias,k_bias,v_bias}", optional=True),
+        Names("attn.proj.{weight,bias}", "attn.proj.{weight,bias}"),
+        Names("attn.proj.gamma", "gamma_1"),
+        Names("norm2.{weight,bias}", "norm2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.fc1.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.fc2.{weight,bias}"),
+        Names("mlp.fc2.gamma", "gamma_2"),
+    ),
     key_bias=False,
 )
 # with SwiGLU
-_GATED = {"}     mlp.fc1": "}     mlp.weights_in", "}     mlp.fc2": "}     mlp.weights_out"}
-_GATED_HUB = {"}     mlp.fc1": "}     mlp.w12", "}     mlp.fc2": "}     mlp.w3"}
-_GATED_HUB_3 = {"}     mlp.fc1": "}     mlp.{w1,w2}", "}     mlp.fc2": "}     mlp.w3"}
-_GATED_TIMM_3 = {"}     mlp.fc1": "}     mlp.{fc1_g,fc1_x}"}
-_GATED_IN_MEMORY = {"}     mlp.fc1": "}     mlp.{gate_proj,up_proj}", "}     mlp.fc2": "}     mlp.down_proj"}
+_GATED = {"mlp.fc1": "mlp.weights_in", "mlp.fc2": "mlp.weights_out"}
+_GATED_HUB = {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"}
+_GATED_HUB_3 = {"mlp.fc1": "mlp.{w1,w2}", "mlp.fc2": "mlp.w3"}
+_GATED_TIMM_3 = {"mlp.fc1": "mlp.{fc1_g,fc1_x}"}
+_GATED_IN_MEMORY = {"mlp.fc1": "mlp.{gate_proj,up_proj}", "mlp.fc2": "mlp.down_proj"}
 
 # CLIP at Hugging Face: a LayerNorm before the first block, patches without a bias, and a projection for a head.
 CLIP = Layout(
     "clip",
-    """
-    embedding.cls_token                 vision_model.embeddings.class_embedding             D -> 1 1 D
-    embedding.positions.pos_embed       vision_model.embeddings.position_embedding.weight   T D -> 1 T D
-    embedding.patch_embed.proj.weight   vision_model.embeddings.patch_embedding.weight
-    embedding.norm.{weight,bias}        vision_model.pre_layrnorm.{weight,bias}
-    norm.{weight,bias}                  vision_model.post_layernorm.{weight,bias}
-    head.weight?                        visual_projection.weight
-    -                                   vision_model.embeddings.position_ids
-    """,
+    (
+        Names("embedding.cls_token", "vision_model.embeddings.class_embedding", "D -> 1 1 D"),
+        Names("embedding.positions.pos_embed", "vision_model.embeddings.position_embedding.weight", "T D -> 1 T D"),
+        Names("embedding.patch_embed.proj.weight", "vision_model.embeddings.patch_embedding.weight"),
+        Names("embedding.norm.{weight,bias}", "vision_model.pre_layrnorm.{weight,bias}"),
+        Names("norm.{weight,bias}", "vision_model.post_layernorm.{weight,bias}"),
+        Names("head.weight", "visual_projection.weight", optional=True),
+        _nowhere("vision_model.embeddings.position_ids"),
+    ),
     "vision_model.encoder.layers.{i}.",
-    """
-    norm1.{weight,bias}       layer_norm1.{weight,bias}
-    attn.qkv.{weight,bias}    self_attn.{q_proj,k_proj,v_proj}.{weight,bias}
-    attn.proj.{weight,bias}   self_attn.out_proj.{weight,bias}
-    norm2.{weight,bias}       layer_norm2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.fc1.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.fc2.{weight,bias}
-    """,
+    (
+        Names("norm1.{weight,bias}", "layer_norm1.{weight,bias}"),
+        Names("attn.qkv.{weight,bias}", "self_attn.{q_proj,k_proj,v_proj}.{weight,bias}"),
+        Names("attn.proj.{weight,bias}", "self_attn.out_proj.{weight,bias}"),
+        Names("norm2.{weight,bias}", "layer_norm2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.fc1.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.fc2.{weight,bias}"),
+    ),
     settings=dict(embedding_norm=True, norm_eps=1e-5, activation="quick_gelu"),
     zeros=("embedding.patch_embed.proj.bias", "head.bias"),
     head_dim={1280: 80, 1408: 88, 1664: 104},
@@ -377,36 +400,36 @@ CLIP = Layout(
 # CLIP in the names of its authors and of OpenCLIP
 CLIP_HUB = replace(
     CLIP,
-    outside="""
-    embedding.cls_token                 visual.class_embedding        D -> 1 1 D
-    embedding.positions.pos_embed       visual.positional_embedding   T D -> 1 T D
-    embedding.patch_embed.proj.weight   visual.conv1.weight
-    embedding.norm.{weight,bias}        visual.ln_pre.{weight,bias}
-    norm.{weight,bias}                  visual.ln_post.{weight,bias}
-    head.weight?                        visual.proj                   D k -> k D
-    """,
+    outside=(
+        Names("embedding.cls_token", "visual.class_embedding", "D -> 1 1 D"),
+        Names("embedding.positions.pos_embed", "visual.positional_embedding", "T D -> 1 T D"),
+        Names("embedding.patch_embed.proj.weight", "visual.conv1.weight"),
+        Names("embedding.norm.{weight,bias}", "visual.ln_pre.{weight,bias}"),
+        Names("norm.{weight,bias}", "visual.ln_post.{weight,bias}"),
+        Names("head.weight", "visual.proj", "D k -> k D", optional=True),
+    ),
     block="visual.transformer.resblocks.{i}.",
-    inside="""
-    norm1.{weight,bias}       ln_1.{weight,bias}
-    attn.qkv.{weight,bias}    attn.in_proj_{weight,bias}
-    attn.proj.{weight,bias}   attn.out_proj.{weight,bias}
-    norm2.{weight,bias}       ln_2.{weight,bias}
-    mlp.fc1.{weight,bias}     mlp.c_fc.{weight,bias}
-    mlp.fc2.{weight,bias}     mlp.c_proj.{weight,bias}
-    """,
+    inside=(
+        Names("norm1.{weight,bias}", "ln_1.{weight,bias}"),
+        Names("attn.qkv.{weight,bias}", "attn.in_proj_{weight,bias}"),
+        Names("attn.proj.{weight,bias}", "attn.out_proj.{weight,bias}"),
+        Names("norm2.{weight,bias}", "ln_2.{weight,bias}"),
+        Names("mlp.fc1.{weight,bias}", "mlp.c_fc.{weight,bias}"),
+        Names("mlp.fc2.{weight,bias}", "mlp.c_proj.{weight,bias}"),
+    ),
     tower="visual.",
 )
 # CLIP at timm, and OpenCLIP's files whose image tower is timm's
 CLIP_TIMM = replace(
     CLIP,
-    outside="""
-    embedding.cls_token                 cls_token
-    embedding.positions.pos_embed       pos_embed
-    embedding.patch_embed.proj.weight   patch_embed.proj.weight
-    embedding.norm.{weight,bias}        norm_pre.{weight,bias}
-    norm.{weight,bias}                  norm.{weight,bias}
-    head.{weight,bias}?                 head.{weight,bias}
-    """,
+    outside=(
+        Names("embedding.cls_token", "cls_token"),
+        Names("embedding.positions.pos_embed", "pos_embed"),
+        Names("embedding.patch_embed.proj.weight", "patch_embed.proj.weight"),
+        Names("embedding.norm.{weight,bias}", "norm_pre.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        Names("head.{weight,bias}", "head.{weight,bias}", optional=True),
+    ),
     block=TIMM.block,
     inside=TIMM.inside,
     settings=CLIP.settings | dict(activation="gelu"),
@@ -417,74 +440,88 @@ CLIP_TIMM = replace(
 SIGLIP = replace(
     CLIP,
     name="siglip",
-    outside="""
-    embedding.positions.pos_embed                   vision_model.embeddings.position_embedding.weight   T D -> 1 T D
-    embedding.patch_embed.proj.{weight,bias}        vision_model.embeddings.patch_embedding.{weight,bias}
-    norm.{weight,bias}                              vision_model.post_layernorm.{weight,bias}
-    pooling.probe?                                  vision_model.head.probe
-    pooling.attn.{query,key,value}.{weight,bias}?   vision_model.head.attention.in_proj_{weight,bias}
-    pooling.attn.proj.{weight,bias}?                vision_model.head.attention.out_proj.{weight,bias}
-    pooling.norm.{weight,bias}?                     vision_model.head.layernorm.{weight,bias}
-    pooling.mlp.{fc1,fc2}.{weight,bias}?            vision_model.head.mlp.{fc1,fc2}.{weight,bias}
-    -                                               vision_model.embeddings.position_ids
-    """,
+    outside=(
+        Names("embedding.positions.pos_embed", "vision_model.embeddings.position_embedding.weight", "T D -> 1 T D"),
+        Names("embedding.patch_embed.proj.{weight,bias}", "vision_model.embeddings.patch_embedding.{weight,bias}"),
+        Names("norm.{weight,bias}", "vision_model.post_layernorm.{weight,bias}"),
+        Names("pooling.probe", "vision_model.head.probe", optional=True),
+        Names(
+            "pooling.attn.{query,key,value}.{weight,bias}",
+            "vision_model.head.attention.in_proj_{weight,bias}",
+            optional=True,
+        ),
+        Names("pooling.attn.proj.{weight,bias}", "vision_model.head.attention.out_proj.{weight,bias}", optional=True),
+        Names("pooling.norm.{weight,bias}", "vision_model.head.layernorm.{weight,bias}", optional=True),
+        Names("pooling.mlp.{fc1,fc2}.{weight,bias}", "vision_model.head.mlp.{fc1,fc2}.{weight,bias}", optional=True),
+        _nowhere("vision_model.embeddings.position_ids"),
+    ),
     settings=dict(activation="gelu_tanh"),
     zeros=(),
     head_dim={1152: 72, 1408: 88, 1536: 96},
     class_position=False,
 )
 # SigLIP 2 of variable resolution ("NaFlex") at Hugging Face: patches are cut out, and flattened, before the model.
-SIGLIP_NAFLEX = SIGLIP.renamed(
-    "siglip",
-    {
-        "embedding.patch_embed.proj.{weight,bias}        vision_model.embeddings.patch_embedding.{weight,bias}": """
-    embedding.patch_embed.proj.weight   vision_model.embeddings.patch_embedding.weight   D (p q c) -> D c p q
-    embedding.patch_embed.proj.bias     vision_model.embeddings.patch_embedding.bias"""
-    },
+_PATCHES = "vision_model.embeddings.patch_embedding"
+SIGLIP_NAFLEX = replace(
+    SIGLIP,
+    outside=(
+        Names("embedding.patch_embed.proj.weight", f"{_PATCHES}.weight", "D (p q c) -> D c p q"),
+        Names("embedding.patch_embed.proj.bias", f"{_PATCHES}.bias"),
+        *(names for names in SIGLIP.outside if not names.theirs.startswith(_PATCHES)),
+    ),
     kernel="siglip2",
 )
 # SigLIP at timm, and OpenCLIP's files of it
 SIGLIP_TIMM = replace(
     SIGLIP,
-    outside="""
-    embedding.positions.pos_embed              pos_embed
-    embedding.patch_embed.proj.{weight,bias}   patch_embed.proj.{weight,bias}
-    norm.{weight,bias}                         norm.{weight,bias}
-    pooling.probe                              attn_pool.latent
-    pooling.attn.query.{weight,bias}           attn_pool.q.{weight,bias}
-    pooling.attn.{key,value}.{weight,bias}     attn_pool.kv.{weight,bias}
-    pooling.attn.proj.{weight,bias}            attn_pool.proj.{weight,bias}
-    pooling.norm.{weight,bias}                 attn_pool.norm.{weight,bias}
-    pooling.mlp.{fc1,fc2}.{weight,bias}        attn_pool.mlp.{fc1,fc2}.{weight,bias}
-    head.{weight,bias}?                        head.{weight,bias}
-    """,
+    outside=(
+        Names("embedding.positions.pos_embed", "pos_embed"),
+        Names("embedding.patch_embed.proj.{weight,bias}", "patch_embed.proj.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        Names("pooling.probe", "attn_pool.latent"),
+        Names("pooling.attn.query.{weight,bias}", "attn_pool.q.{weight,bias}"),
+        Names("pooling.attn.{key,value}.{weight,bias}", "attn_pool.kv.{weight,bias}"),
+        Names("pooling.attn.proj.{weight,bias}", "attn_pool.proj.{weight,bias}"),
+        Names("pooling.norm.{weight,bias}", "attn_pool.norm.{weight,bias}"),
+        Names("pooling.mlp.{fc1,fc2}.{weight,bias}", "attn_pool.mlp.{fc1,fc2}.{weight,bias}"),
+        Names("head.{weight,bias}", "head.{weight,bias}", optional=True),
+    ),
     block=TIMM.block,
     inside=TIMM.inside,
     tower="",
     kernel="timm",
 )
-_MHA = "MultiHeadDotProductAttention_0"
 # SigLIP in its authors' names
 SIGLIP_BIG_VISION = replace(
     BIG_VISION,
     name="siglip",
-    outside=f"""{BIG_VISION.outside}
-    pooling.probe                             MAPHead_0/probe
-    pooling.attn.{{query,key,value}}.weight   MAPHead_0/{_MHA}/{{query,key,value}}/kernel   D h d -> (h d) D
-    pooling.attn.{{query,key,value}}.bias     MAPHead_0/{_MHA}/{{query,key,value}}/bias     h d -> (h d)
-    pooling.attn.proj.weight                  MAPHead_0/{_MHA}/out/kernel                   h d D -> D (h d)
-    pooling.attn.proj.bias                    MAPHead_0/{_MHA}/out/bias
-    pooling.norm.{{weight,bias}}              MAPHead_0/LayerNorm_0/{{scale,bias}}
-    pooling.mlp.{{fc1,fc2}}.weight            MAPHead_0/MlpBlock_0/{{Dense_0,Dense_1}}/kernel   D f -> f D
-    pooling.mlp.{{fc1,fc2}}.bias              MAPHead_0/MlpBlock_0/{{Dense_0,Dense_1}}/bias
-    """,
+    outside=(
+        *BIG_VISION.outside,
+        Names("pooling.probe", "MAPHead_0/probe"),
+        Names(
+            "pooling.attn.{query,key,value}.weight",
+            "MAPHead_0/MultiHeadDotProductAttention_0/{query,key,value}/kernel",
+            "D h d -> (h d) D",
+        ),
+        Names(
+            "pooling.attn.{query,key,value}.bias",
+            "MAPHead_0/MultiHeadDotProductAttention_0/{query,key,value}/bias",
+            "h d -> (h d)",
+        ),
+        Names("pooling.attn.proj.weight", "MAPHead_0/MultiHeadDotProductAttention_0/out/kernel", "h d D -> D (h d)"),
+        Names("pooling.attn.proj.bias", "MAPHead_0/MultiHeadDotProductAttention_0/out/bias"),
+        Names("pooling.norm.{weight,bias}", "MAPHead_0/LayerNorm_0/{scale,bias}"),
+        Names("pooling.mlp.{fc1,fc2}.weight", "MAPHead_0/MlpBlock_0/{Dense_0,Dense_1}/kernel", "D f -> f D"),
+        Names("pooling.mlp.{fc1,fc2}.bias", "MAPHead_0/MlpBlock_0/{Dense_0,Dense_1}/bias"),
+    ),
     settings=SIGLIP.settings,
     tower="",
     kernel="google",
 )
 
-_SAME = dict(pattern=r"(\S+?)(\??) .*", repl=r"\1\2  \1")  # a table's left column on both sides
-VITBOOK = Layout("vitbook", re.sub(string=TIMM.outside, **_SAME), _OUR_BLOCK, re.sub(string=TIMM.inside, **_SAME))
+_OURS = {part: tuple(replace(names, theirs=names.ours) for names in getattr(TIMM, part)) for part in _PARTS}
+VITBOOK = Layout("vitbook", block=_OUR_BLOCK, **_OURS)
+
 
 PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
 LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]
@@ -495,7 +532,7 @@ LAYOUTS += [DEIT3, DEIT3_HUB, DINOV2_TIMM, DINOV3_HUB, DINOV3_HUB.renamed("dinov
 LAYOUTS += [DINOV3_TIMM, DINOV3_TIMM.renamed("dinov3", _GATED_TIMM_3)]
 LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _GATED_IN_MEMORY)]
 for root in ({}, {"layer.": "model.layer."}):
-    LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"}     mlp.up_": "}     mlp.{gate_,up_}"})]
+    LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"mlp.up_": "mlp.{gate_,up_}"})]
 
 LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_HUB, CLIP_TIMM]
 for siglip in (SIGLIP, SIGLIP_NAFLEX):

@@ -55,7 +55,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
         named = "; ".join(f"{problem} {listed(names)}" for problem, names in wrong.items() if names)
         raise ValueError(f"these weights, in the layout {layout.name}, do not fit: {named}{_resemblance(state)}")
     tensors, origin, heads = {}, {}, set()
-    for row in [row for row in rows if row.ours != "-"]:
+    for row in [row for row in rows if row.ours]:
         origin[row.ours] = ", ".join(row.theirs)
         try:
             tensors[row.ours] = row.read(state)
@@ -80,7 +80,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
         zeros = int(CLASS in tensors and not first) + (0 if registers is None else sum(registers.shape[1:2]))
         rows_of_zeros = table.new_zeros(1, zeros, table.shape[2])
         tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1)
-    names = (name for row in rows if row.ours == "-" for name in row.theirs)
+    names = (name for row in rows if not row.ours for name in row.theirs)
     dropped = tuple(name for name in names if not name.endswith((".bias_mask", ".periods")))  # which were used
     return Translation(layout, tensors, origin, next(iter(heads), None), dropped, beside)
 
