@@ -5,16 +5,17 @@
 As it is, it trains on CIFAR-10's pixels as they are, so that it can complete images; `--normalized` takes each patch's
 mean and size away, for better features. The record goes to vitbook/assets/runs/mae.json, the weights in float16, about
 1.6 MB, to vitbook/assets/weights/mae.json and the safetensors beside it: `load_pretrained("vitbook:mae")` takes the
-encoder from it, and leaves the decoder.
+encoder from it, and leaves the decoder. A command that is repeated with more seeds adds their runs.
 """
 
 import argparse
+import json
 import time
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from harness import write
+from harness import Rows, write
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -110,23 +111,24 @@ def main(arguments: list[str] | None = None) -> None:
     )
     given = parser.parse_args(arguments)
     data = load_dataset(given.dataset, given.data_dir, validation=0.0)
-    model, first = run(data, given, given.seeds[0])
-    facts = {
-        "about": given.about,
-        "dataset": data.name,
-        "settings": {name: value for name, value in vars(given).items() if not isinstance(value, Path)},
-        "model": asdict(model.backbone.config),
-        **first,
-        "test_images": len(data.test),
-        "torch": torch.__version__,
-        "more_seeds": [],
-    }
-    keep("mae", model.state_dict(), data, facts, given.assets)
-    print("before {before}\nafter  {after}".format(**facts))
-    for seed in given.seeds[1:]:
-        facts["more_seeds"].append({"seed": seed} | run(data, given, seed)[1])
-        write(given.assets / "runs" / "mae.json", facts)
-        print("seed {seed}: before {before}, after {after}".format(**facts["more_seeds"][-1]))
+    settings = {name: value for name, value in vars(given).items() if not isinstance(value, Path)}
+    file = given.assets / "runs" / "mae.json"
+    before = json.loads(file.read_text())["settings"] if file.exists() else {}
+    if before | {"seeds": before.get("seeds", [])[:1]} != settings | {"seeds": given.seeds[:1]}:
+        model, first = run(data, given, given.seeds[0])
+        facts = {
+            "about": given.about,
+            "dataset": data.name,
+            "settings": settings,
+            "model": asdict(model.backbone.config),
+            **first,
+            "test_images": len(data.test),
+            "torch": torch.__version__,
+            "more_seeds": [],
+        }
+        keep("mae", model.state_dict(), data, facts, given.assets)
+        print("before {before}\nafter  {after}".format(**facts))
+    Rows(file, "more_seeds").fill(lambda seed: run(data, given, seed)[1], [{"seed": seed} for seed in given.seeds[1:]])
 
 
 if __name__ == "__main__":

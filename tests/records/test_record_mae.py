@@ -16,9 +16,13 @@ pytestmark = pytest.mark.slow
 
 def test_what_is_recorded_and_the_weights_load_again(tmp_path):
     sizes = ["--patch-size", "2", "--dim", "12", "--depth", "1", "--num-heads", "2"]
-    mae.main(["--assets", str(tmp_path), "--dataset", "digits", "--epochs", "1", "--seeds", "0", "1", *sizes])
+    options = ["--assets", str(tmp_path), "--dataset", "digits", "--epochs", "1", *sizes, "--seeds", "0"]
+    mae.main(options)
+    first = json.loads((tmp_path / "runs" / "mae.json").read_text())
+    mae.main([*options, "1"])
     record = json.loads((tmp_path / "runs" / "mae.json").read_text())
     (another,) = record["more_seeds"]
+    assert first == record | {"more_seeds": []}, "what is there stays"
     for run in (record, another):
         assert len(run["losses"]) == 1
         assert {0 < share < 1 for when in ("before", "after") for share in run[when].values()} == {True}
