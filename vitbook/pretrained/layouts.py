@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -64,9 +65,6 @@ class Names:
     optional: bool = False  # whether it may be missing
 
 
-_PARTS = ("outside", "inside")  # the tables of a layout
-
-
 @dataclass(frozen=True)
 class Layout:
     """A library's names: of the tensors outside the blocks, and of those in block i, which begin with `block`."""
@@ -76,7 +74,7 @@ class Layout:
     block: str
     inside: tuple[Names, ...]  # our names begin with _OUR_BLOCK
     class_position: bool = True  # whether the class token has a position of its own
-    settings: Mapping[str, object] = field(default_factory=dict)  # fields of ModernConfig that no tensor shows
+    settings: dict[str, Any] = field(default_factory=dict)  # fields of ModernConfig that no tensor shows
     zeros: tuple[str, ...] = ()  # biases of ours that it lacks
     key_bias: bool = True  # whether keys have one, where they are apart from queries and values
     head_dim: Mapping[int, int] = field(default_factory=lambda: {1280: 80})  # D/h by D, where it is not 64
@@ -91,7 +89,7 @@ class Layout:
             rows += _rows(self.inside, _OUR_BLOCK.format(i=i), self.prefix + self.block.format(i=i))
         return rows
 
-    def renamed(self, name: str, words: dict[str, str], **changes: object) -> "Layout":
+    def renamed(self, name: str, words: dict[str, str], **changes: Any) -> "Layout":
         """The same layout with other words in their names, replaced one after the other. changes: other fields."""
 
         def in_other_words(text: str) -> str:
@@ -99,9 +97,11 @@ class Layout:
                 text = text.replace(old, new)
             return text
 
-        for part in _PARTS:
-            changes[part] = tuple(replace(line, theirs=in_other_words(line.theirs)) for line in getattr(self, part))
-        return replace(self, name=name, block=in_other_words(self.block), **changes)
+        outside, inside = (
+            tuple(replace(names, theirs=in_other_words(names.theirs)) for names in table)
+            for table in (self.outside, self.inside)
+        )
+        return replace(self, name=name, outside=outside, block=in_other_words(self.block), inside=inside, **changes)
 
 
 def _rows(table: tuple[Names, ...], ours_begins: str, theirs_begins: str) -> Iterator[Row]:
@@ -519,9 +519,13 @@ SIGLIP_BIG_VISION = replace(
     kernel="google",
 )
 
-_OURS = {part: tuple(replace(names, theirs=names.ours) for names in getattr(TIMM, part)) for part in _PARTS}
-VITBOOK = Layout("vitbook", block=_OUR_BLOCK, **_OURS)
 
+def _as_ours(table: tuple[Names, ...]) -> tuple[Names, ...]:
+    """A table's left column on both sides."""
+    return tuple(replace(names, theirs=names.ours) for names in table)
+
+
+VITBOOK = Layout("vitbook", _as_ours(TIMM.outside), _OUR_BLOCK, _as_ours(TIMM.inside))
 
 PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
 LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]

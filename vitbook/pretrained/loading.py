@@ -104,7 +104,8 @@ def load_pretrained(
             preprocessing = Preprocessing(image_size=config.image_size, **STYLES[style])
             class_names = imagenet_classes() if entry else ()
         if activation:
-            config = ModernConfig(**vars(config) | {"activation": activation})
+            settings: dict[str, Any] = vars(config) | {"activation": activation}
+            config = ModernConfig(**settings)
         if num_heads not in (None, config.num_heads):
             raise ValueError(f"num_heads: the weights have {config.num_heads}, got {num_heads}")
         keeps_head = num_classes in (None, config.num_classes)
@@ -159,15 +160,16 @@ def open_weights(
     if not isinstance(source, str | Path):
         return OpenedWeights("", source, {})
     name, family = str(source), str(source).partition(":")[0]
-    known = PUBLISHED | {f"vitbook:{path.stem}": path for path in sorted((ASSETS / "weights").glob("*.json"))}
+    ours = {f"vitbook:{path.stem}": path for path in sorted((ASSETS / "weights").glob("*.json"))}
+    known = [*PUBLISHED, *ours]
     if family in (*FAMILIES, "vitbook") and name not in known:
         raise ValueError(unknown("weights", name, [key for key in known if key.startswith(f"{family}:")]))
-    if f"vitbook:{name}" in known and not Path(name).exists():
+    if f"vitbook:{name}" in ours and not Path(name).exists():
         raise ValueError(f"unknown weights {name!r}, did you mean 'vitbook:{name}'?")
     with _errors_that_name(name):
-        if entry := PUBLISHED.get(name):
+        if (entry := PUBLISHED.get(name)) is not None:
             return OpenedWeights(name, *read_file(entry.fetch(mirrors, progress)), entry)
-        path = Path(known.get(name, name)).expanduser()
+        path = Path(ours.get(name, name)).expanduser()
         entry = next((entry for entry in PUBLISHED.values() if entry.path == path.name), None)
         return OpenedWeights(name, *read_file(path), entry)
 
@@ -258,7 +260,7 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
     hidden = shape("encoder.blocks.0.mlp.fc1.weight", 2)[0]
     swiglu = hidden == 2 * shape("encoder.blocks.0.mlp.fc2.weight", 2)[1]  # gates and what they let through
-    shapes = dict(
+    shapes: dict[str, Any] = dict(
         image_size=(rows * patch_size, columns * patch_size),
         patch_size=patch_size,
         channels=channels,
