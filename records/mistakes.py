@@ -81,10 +81,10 @@ def of_a_seed(data: Dataset, seed: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = arguments_of(__doc__, data_dir=False)
     parser.add_argument("--seeds", type=int, default=5)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     data, before = digits(), json.loads(options.file.read_text()) if options.file.exists() else {}
     found = before.get("mistakes", {})
