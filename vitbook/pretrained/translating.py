@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitbook._common.names import listed
 from vitbook.pretrained.layouts import CLASS, LAYOUTS, PATCHES, POSITIONS, REGISTERS, Layout, Row
+from vitbook.vit import VisionTransformer
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.
 _OTHER_FAMILIES = {
@@ -85,7 +86,7 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     return Translation(layout, tensors, origin, next(iter(heads), None), dropped, beside)
 
 
-def untranslate(model: nn.Module, layout: Layout) -> dict[str, Tensor]:
+def untranslate(model: VisionTransformer, layout: Layout) -> dict[str, Tensor]:
     """A model's weights in the names and axes of a layout. Raises ValueError for what has no name there."""
     ours, theirs = {name: tensor.detach() for name, tensor in model.state_dict().items()}, {}
     if (table := ours.get(POSITIONS)) is not None:  # where theirs has no position, ours is part of the token
@@ -132,7 +133,7 @@ def _heads_by_rotation(state: Mapping[str, Tensor], layout: Layout, tensors: dic
     if name not in state:
         return set()
     periods = state[name].double().flatten()
-    expected = layout.settings["rotary_base"] ** (torch.arange(len(periods), dtype=torch.float64) / len(periods))
+    expected = float(layout.settings["rotary_base"]) ** (torch.arange(len(periods), dtype=torch.float64) / len(periods))
     if not len(periods) or not torch.allclose(periods, expected, rtol=0.01):
         raise ValueError(f"{name}: expected {listed(expected.tolist())}, got {listed(periods.tolist())}")
     return {sum(tensors[PATCHES].shape[:1]) // (4 * len(periods))}
@@ -166,7 +167,7 @@ def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
 def _is_square(state: Mapping[str, Tensor], layout: Layout) -> bool:
     """Whether the positions, without that of the class token if it has one, are those of a square of patches."""
     names = {row.ours: row.theirs[0] for row in layout.rows(0)}
-    table = state.get(names.get(POSITIONS))
+    table = state.get(names.get(POSITIONS) or "")
     patches = table.shape[-2] - int(layout.class_position) if table is not None and table.ndim > 1 else 0
     return patches > 0 and math.isqrt(patches) ** 2 == patches
 
