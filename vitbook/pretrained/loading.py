@@ -101,7 +101,7 @@ def load_pretrained(
             config, preprocessing, class_names = _read_facts(facts)
         else:
             config = _config(weights, num_heads, image_size)
-            preprocessing = Preprocessing(image_size=config.image_size, **STYLES[style])
+            preprocessing = Preprocessing(image_size=config.sides, **STYLES[style])
             class_names = imagenet_classes() if entry else ()
         if activation:
             settings: dict[str, Any] = vars(config) | {"activation": activation}
@@ -123,7 +123,8 @@ def load_pretrained(
             wide = config.dim // config.num_heads
             notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {NOT_STATED}")
         if weights.layout.name == "clip" and not activation:
-            notes += [f"activation: {config.activation}; OpenAI's have quick_gelu, most of LAION's gelu: {NOT_STATED}"]
+            assumed = vars(config)["activation"]
+            notes += [f"activation: {assumed}; OpenAI's have quick_gelu, most of LAION's gelu: {NOT_STATED}"]
         if style == "siglip":
             notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {NOT_STATED}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
@@ -131,7 +132,7 @@ def load_pretrained(
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)
-    preprocessing = preprocessing.adapted(model.config.image_size, model.config.channels)
+    preprocessing = preprocessing.adapted(model.config.sides, model.config.channels)
     known = class_names if keeps_head and len(class_names) == config.num_classes else None
     return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes), weights.layout, facts)
 
@@ -195,7 +196,7 @@ def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]
         moments = {name: tuple(map(float, facts[name])) for name in ("mean", "std")}
         if (len(moments["mean"]), len(class_names)) != (config.channels, config.num_classes):
             raise ValueError(f"expected {config.channels} channels and {config.num_classes} names")
-        return config, Preprocessing(image_size=config.image_size, **STYLES["vitbook"] | moments), class_names
+        return config, Preprocessing(image_size=config.sides, **STYLES["vitbook"] | moments), class_names
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"the checkpoint does not tell its model, mean, std and class_names: {type(error).__name__} {error}"
@@ -283,7 +284,7 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
 def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
     """A model of this shape with the weights. One far larger than they are is refused before it takes any memory."""
     tensors = weights.tensors
-    kind = ModernViT if isinstance(config, ModernConfig) else VisionTransformer
+    kind: type[Any] = ModernViT if isinstance(config, ModernConfig) else VisionTransformer
     kind = DistilledVisionTransformer if DISTILLATION in tensors else kind
     try:
         if kind is DistilledVisionTransformer and isinstance(config, ModernConfig):
