@@ -57,7 +57,7 @@ ifneq ($(CHAPTERS),)
 endif
 
 reliability: $(STAMP)  ## Run the slow tests: kills, full disks, damaged files, recorded runs, models of full width
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow tests --ignore tests/browser
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -m slow tests --ignore tests/browser/test_waiting.py
 
 site-test: $(STAMP)  ## Open live figures, drawings and every page of the built site in a browser; lint the scripts by npm
 	@test -f _build/html/index.html || $(MAKE) book
