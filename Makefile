@@ -16,7 +16,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(STAMP)  ## Create .venv with the pinned environment (the other commands do this by themselves)
 
@@ -47,7 +47,7 @@ lint: $(STAMP)  ## Check style, spelling and types
 	$(BIN)/codespell
 	$(BIN)/basedpyright
 
-unit: $(STAMP)  ## Run the quick tests
+unit: $(STAMP)  ## Run the tests of both packages, the book and the records that are quick and need no browser
 	$(ONE_THREAD) $(BIN)/python -m pytest --junitxml=_build/tests.xml -n $(WORKERS) tests --ignore tests/browser
 
 chapters: $(STAMP)  ## Re-run every chapter, compare its stored outputs, and print what each costs

@@ -23,7 +23,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import packing
+import offline_bundle
 import replay
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -280,7 +280,7 @@ def play_all(names: list[str], minutes: float, packed: Path | None, data: Path |
     end, failed = time.monotonic() + 60 * minutes, 0
     with tempfile.TemporaryDirectory() as folder:
         if packed:
-            packing.unpack(packed, Path(folder))
+            offline_bundle.unpack(packed, Path(folder))
             data = data or next(Path(folder).glob("data"), None)
         environment = environment_with(Path(folder))
         for number, name in enumerate(names):
@@ -314,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     data = given.data and given.data.resolve()
     if given.pack:
-        return packing.pack(given.pack, data, given.python, set(given.there)) or 0
+        return offline_bundle.pack(given.pack, data, given.python, set(given.there)) or 0
     if given.chapter:
         return replay.replay(given.chapter, given.out) or 0
     if given.part:

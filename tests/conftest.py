@@ -10,7 +10,7 @@ SHAPED = """
     data augment _common.images attention_maps pretrained.preprocessing features task_heads distillation costs
     cnn training tokens mae dino contrastive modern finetuning
 """
-SHAPED_WORKSHOP = "live.own_model live.explain_file"
+SHAPED_WORKSHOP = "live.your_model live.explain_file"
 install_import_hook(
     [f"vitbook.{module}" for module in SHAPED.split()]
     + [f"vitbook_workshop.{module}" for module in SHAPED_WORKSHOP.split()],

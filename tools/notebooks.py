@@ -209,17 +209,21 @@ def readme_figure() -> bytes:
 def readme_map() -> str:
     """The README's table of chapters: title, question, Colab, and the modules that each teaches."""
     sys.path.insert(0, str(ROOT / "_ext"))
-    from api_reference import taught  # needs Sphinx, which Colab does not have
+    from api_reference import modules, taught  # needs Sphinx, which Colab does not have
     from site_chapters import parts
 
+    packages = modules(ROOT)
     rows = ["| | Chapter | The question it answers | Run it | Modules |", "|---|---|---|---|---|"]
     for caption, chapters in parts(ROOT):
         rows.append(f"| | **{caption}** | | | |")
         for chapter in chapters:
-            modules = ", ".join(f"`{name}`" for name, home in taught(ROOT).items() if home == chapter)
+            names = [name for name, home in taught(ROOT).items() if home == chapter]
+            shown = ", ".join(
+                f"`{name}`" if packages[name] == "vitbook" else f"`{packages[name]}.{name}`" for name in names
+            )
             name = Path(f"{chapter.name}.ipynb").name
             title = f"[{chapter.title.partition(':')[0]}](chapters/{name})"
-            rows.append(f"| {chapter.number} | {title} | {chapter.question} | [Colab]({colab_url(name)}) | {modules} |")
+            rows.append(f"| {chapter.number} | {title} | {chapter.question} | [Colab]({colab_url(name)}) | {shown} |")
     return "\n".join(rows) + "\n\n"
 
 

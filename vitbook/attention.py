@@ -14,7 +14,6 @@ from vitbook.runtime import has_bfloat16
 
 Mask = Bool[Tensor, "..."]  # broadcastable to the scores (..., queries, keys); True where a query may look
 
-
 MOST_WEIGHTS = 2**26  # that the explicit form may store at once: 128 MiB in bfloat16
 # Whether the CPU has a unit for products of bfloat16 matrices; taken for granted where torch cannot say
 MATRIX_UNIT = getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16", True)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook.patches import Images
 from vitbook.positions import sincos_positions
 from vitbook.transformer import EncoderLayer, padding_mask

@@ -4,7 +4,7 @@ A multiply-add counts as two operations (FLOPs). Softmax, GELU, LayerNorm and su
 few beside the matrix products, though not always quick.
 """
 
-from vitbook._common.outlines import shapes_alone
+from vitbook._common.meta_device import shapes_alone
 from vitbook.patches import grid_size
 from vitbook.vit import VisionTransformer, ViTConfig
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from vitbook._common.files import ASSETS
 from vitbook._common.images import FORMATS, center_crop, decode_image, read_image, to_tensor
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_sizes
 from vitbook._downloads.datasets import CIFAR10_CLASSES, SOURCES
 from vitbook.patches import Images

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
 from vitbook.vit import Logits, VisionTransformer

@@ -1,4 +1,4 @@
-"""What came of the long runs: a JSON file for each, by its name. The commands in `records/` made them."""
+"""What came of the long runs, as chapters read it: a JSON file for each, by its name. `records/` has the commands."""
 
 from vitbook._common.files import ASSETS
 

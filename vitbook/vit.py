@@ -7,7 +7,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook._common.validation import (
     check_choice,
     check_grids,

@@ -49,11 +49,11 @@ def test_a_chapter_is_run_and_its_lines_compared(tmp_path):
 
 
 def test_cifar10_comes_back_from_what_was_packed(cifar10, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu.packing, "SHEET", 5)
-    gpu.packing.pack_cifar10(tmp_path / "packed", cifar10)
+    monkeypatch.setattr(gpu.offline_bundle, "SHEET", 5)
+    gpu.offline_bundle.pack_cifar10(tmp_path / "packed", cifar10)
     names = sorted(path.name for path in (tmp_path / "packed" / "cifar10").glob("*.jpg"))
     assert names == ["test_0.jpg", *(f"train_{i}.jpg" for i in range(5))]
-    gpu.packing.unpack(tmp_path / "packed", tmp_path / "there")
+    gpu.offline_bundle.unpack(tmp_path / "packed", tmp_path / "there")
     back = load_dataset("cifar10", tmp_path / "there" / "data", validation=0)
     for split, (images, labels) in ((back.train, SMALL_SETS["cifar10"].train), (back.test, SMALL_SETS["cifar10"].test)):
         assert split.labels.tolist() == labels.tolist()
@@ -62,10 +62,12 @@ def test_cifar10_comes_back_from_what_was_packed(cifar10, tmp_path, monkeypatch)
 
 
 def test_what_travels_leaves_out_what_is_there():
-    everything = gpu.packing.needed("3.12", set())
+    everything = gpu.offline_bundle.needed("3.12", set())
     assert {"einops", "ipython", "traitlets", "scikit-learn"} < everything, "also what they need in turn"
     assert not {"torch", "numpy", "triton", "vitbook"} & everything
-    assert {"scipy", "scikit-learn", "joblib"} <= everything - gpu.packing.needed("3.12", {"scipy", "scikit-learn"})
+    assert {"scipy", "scikit-learn", "joblib"} <= everything - gpu.offline_bundle.needed(
+        "3.12", {"scipy", "scikit-learn"}
+    )
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")

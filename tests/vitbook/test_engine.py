@@ -225,6 +225,7 @@ def test_a_device_without_bfloat16_trains_in_float32_and_says_so(monkeypatch):
 COMPILED = replace(PLAIN, epochs=2, patch_dropout=0.5, full_patches=0.5, ema=0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.door  # torch cannot trace the checking of shapes
 def test_what_torch_traces_trains_to_the_same_weights(monkeypatch):
     """The whole of torch.compile but the code that it writes in the end, for which it needs a C++ compiler."""

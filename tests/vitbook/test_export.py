@@ -19,11 +19,13 @@ MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(n
 of_some_kinds = pytest.mark.parametrize(  # each with much in it, since an export takes seconds
     "changes",
     [
-        {},
-        {"distilled": True, "positions": "learned_2d"},
-        dict(rotary_base=100.0, positions="sincos_2d", registers=1, attention_pool=True, norm="rms"),
+        pytest.param({}, id="plain", marks=pytest.mark.slow),
+        pytest.param({"distilled": True, "positions": "learned_2d"}, id="two tokens", marks=pytest.mark.slow),
+        pytest.param(
+            dict(rotary_base=100.0, positions="sincos_2d", registers=1, attention_pool=True, norm="rms"),
+            id="rotary and pooled by attention",
+        ),
     ],
-    ids=["plain", "two tokens", "rotary and pooled by attention"],
 )
 with_onnx = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
 
@@ -75,7 +77,7 @@ def test_images_of_any_size_are_for_a_vision_transformer(tmp_path):
 
 @with_onnx
 @torch.no_grad()
-@pytest.mark.parametrize("to", FORMATS)
+@pytest.mark.parametrize("to", [pytest.param("onnx", marks=pytest.mark.slow), *sorted(set(FORMATS) - {"onnx"})])
 def test_a_file_gives_the_logits_of_the_model_and_says_what_it_takes(to, tmp_path):
     model = load_pretrained("vitbook:cifar10").model
     weights = load_pretrained("vitbook:cifar10")

@@ -22,13 +22,14 @@ posix = pytest.mark.skipif(os.name != "posix", reason="SIGKILL and forks are of 
 
 
 @posix
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "at_least"),
     [
         (["kill:write:2", "kill:os.re:4", "fail:5:12", "chain:0:1"], 18),
-        pytest.param(["kill:1:1"], 70, marks=pytest.mark.slow),
-        pytest.param(["fail:1:1"], 70, marks=pytest.mark.slow),
-        pytest.param(["chain:1:40"], 60, marks=pytest.mark.slow),
+        (["kill:1:1"], 70),
+        (["fail:1:1"], 70),
+        (["chain:1:40"], 60),
     ],
     ids=["some", "every-kill", "every-failure", "chains"],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook.positions import LearnedPositions
 from vitbook.vit import VisionTransformer
 

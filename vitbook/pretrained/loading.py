@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vitbook._common.files import ASSETS
 from vitbook._common.json_config import from_json
-from vitbook._common.names import listed, unknown
-from vitbook._common.outlines import shapes_alone
+from vitbook._common.meta_device import shapes_alone
+from vitbook._common.suggestions import listed, unknown
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT

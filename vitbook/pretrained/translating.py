@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from vitbook._common.names import listed
+from vitbook._common.suggestions import listed
 from vitbook.pretrained.layouts import CLASS, LAYOUTS, PATCHES, POSITIONS, REGISTERS, Layout, Row
 from vitbook.vit import VisionTransformer
 

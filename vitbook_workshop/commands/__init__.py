@@ -53,7 +53,7 @@ def _command(arguments: Sequence[str]) -> Callable[[], int | None]:
     """The call that the arguments describe. Raises Usage where they describe none."""
     import tyro
 
-    from vitbook._common.names import unknown
+    from vitbook._common.suggestions import unknown
     from vitbook_workshop.commands.command_line import COMMANDS, PROGRAM
 
     name, *options = arguments or [""]

@@ -225,7 +225,7 @@ class Summary:
     def __call__(self) -> None:
         import torchinfo
 
-        from vitbook._common.outlines import shapes_alone
+        from vitbook._common.meta_device import shapes_alone
         from vitbook.vit import create_vit
 
         with shapes_alone():  # the largest model takes no memory
@@ -311,7 +311,7 @@ class Diagnose:
             return None
 
     def __call__(self) -> int:
-        from vitbook_workshop.faults.diagnose_by_name import examine_by_name
+        from vitbook_workshop.faults.diagnose_import import examine_by_name
         from vitbook_workshop.faults.findings import report
 
         def show(doing: str) -> None:

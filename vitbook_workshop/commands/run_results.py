@@ -5,7 +5,7 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook.engine import batches, fingerprint
 from vitbook.recorded import RECORDED
 from vitbook.runtime import device

@@ -7,7 +7,7 @@ from typing import Any
 
 from vitbook._common.files import ASSETS, read_whole, write_whole
 from vitbook._common.json_config import from_json
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_choice, check_shares
 from vitbook._downloads.datasets import SOURCES
 from vitbook.data import Dataset, load_dataset

@@ -10,7 +10,7 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 
 
 def check(name: str, attempt: Any) -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from vitbook._common.files import ASSETS, read_whole, write_whole
-from vitbook_workshop import own_process
+from vitbook_workshop import limited_process
 
-LIMITS = own_process.Limits(600, step=20, printed=1_000_000, memory=2**33)  # a step is a component
+LIMITS = limited_process.Limits(600, step=20, printed=1_000_000, memory=2**33)  # a step is a component
 WEIGHTS = "vitbook:cifar10_plain"
 STUBS, KINGFISHER = Path(__file__).with_name("start") / "my_vit.py", ASSETS / "album" / "bird_kingfisher.jpg"
 _STATES = {"right.": "right", "not attempted yet.": "to do", "": "?"}  # the grader's words, and those of the list
@@ -58,7 +58,7 @@ def run(command: str, file: str | Path, photographs: Sequence[str | Path] = (), 
     if command == "start":
         return _start(file)
     for path in (file, *map(Path, photographs)):
-        own_process.ordinary_file(path)
+        limited_process.ordinary_file(path)
     show = _show if command == "check" else _show_next
     if not watch:
         return show(file, _examine(file, photographs))
@@ -150,7 +150,7 @@ def _where(file: Path, report: _Report, name: str) -> str:
 def _examine(file: Path, photographs: Sequence[str | Path]) -> _Report:
     """Judge the file in a process of its own."""
     asked = dict(file=str(file), photographs=[str(path) for path in photographs])
-    outcome = own_process.run(f"{__name__}:judge_here", asked, LIMITS)
+    outcome = limited_process.run(f"{__name__}:judge_here", asked, LIMITS)
     known = vars(_Report())
     told = {name: fact for name, fact in outcome.facts.items() if type(fact) is type(known.get(name))}
     report = _Report(**told)
@@ -190,7 +190,7 @@ class _Beginning(io.StringIO):
 
 def judge_here(tell: Callable[..., None], file: str, photographs: list[str]) -> None:
     """Run the reader's file and judge its components; tell what a `_Report` holds."""
-    from vitbook_workshop.exercises.my_vit import COMPONENTS  # takes seconds, which are not the reader's
+    from vitbook_workshop.exercises.my_vit_components import COMPONENTS  # takes seconds, which are not the reader's
 
     printed, warned = _Beginning(sys.stdout), _Beginning(sys.stderr)
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(warned):
@@ -266,8 +266,8 @@ def _answers(theirs: type, photographs: list[Path]) -> tuple[list[str], bool]:
 
     from vitbook._common.images import read_image
     from vitbook.pretrained import load_pretrained
-    from vitbook_workshop.exercises.modules import load
-    from vitbook_workshop.exercises.my_vit import build_vit
+    from vitbook_workshop.exercises.module_attempts import load
+    from vitbook_workshop.exercises.my_vit_components import build_vit
 
     trained = load_pretrained(WEIGHTS)
     mine = build_vit(theirs, trained.model).eval()

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from vitbook import modern
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_methods as wrong
+from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
 CHAPTER = "21_modern"
 

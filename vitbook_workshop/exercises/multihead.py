@@ -4,7 +4,7 @@ import torch
 from einops import rearrange
 
 from vitbook import multihead
-from vitbook_workshop.exercises import my_vit
+from vitbook_workshop.exercises import my_vit_components
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_parts as wrong
@@ -62,4 +62,4 @@ qkv_order = Exercise(
     "Your rows end up as (three, column, head). Exchange the last two.": _reordered("(h three d) D -> (three d h) D"),
 }
 
-MultiHeadAttention = my_vit.COMPONENTS["MultiHeadAttention"]
+MultiHeadAttention = my_vit_components.COMPONENTS["MultiHeadAttention"]

@@ -3,7 +3,7 @@
 from einops import rearrange
 
 from vitbook import patches
-from vitbook_workshop.exercises import my_vit
+from vitbook_workshop.exercises import my_vit_components
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_parts as wrong
@@ -50,4 +50,4 @@ kernel = Exercise(
     "The channel is the last axis. A convolution's weight is (D, C, P, P).": _rearranged("D (p q c) -> D p q c"),
 }
 
-PatchEmbedding = my_vit.COMPONENTS["PatchEmbedding"]
+PatchEmbedding = my_vit_components.COMPONENTS["PatchEmbedding"]

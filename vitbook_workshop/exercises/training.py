@@ -10,7 +10,7 @@ from torch import nn
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_parts as wrong
-from vitbook_workshop.faults.mistakes_of_methods import l2_inside_adam
+from vitbook_workshop.faults.mistakes_of_procedures import l2_inside_adam
 
 CHAPTER = "10_training"
 

@@ -6,7 +6,7 @@ import torch
 
 from vitbook.positions import sincos_positions
 from vitbook.transformer import causal_mask, padding_mask
-from vitbook_workshop.exercises import my_vit
+from vitbook_workshop.exercises import my_vit_components
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 
@@ -62,4 +62,4 @@ shift = Exercise(
     "Your codes have not moved.": lambda code, k: code,
 }
 
-MLP = my_vit.COMPONENTS["MLP"]
+MLP = my_vit_components.COMPONENTS["MLP"]

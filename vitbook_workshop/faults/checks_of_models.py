@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitbook._common.names import listed
+from vitbook._common.suggestions import listed
 from vitbook_workshop.faults.findings import Failed, NotAsked, attempt, expect, skip_if
 from vitbook_workshop.faults.model_under_test import (
     ModelUnderTest,

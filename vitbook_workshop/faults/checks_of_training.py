@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from vitbook._common.names import listed
+from vitbook._common.suggestions import listed
 from vitbook_workshop.faults.checks_of_data import neighbors_agree
 from vitbook_workshop.faults.findings import Failed, NotAsked, skip_if
 from vitbook_workshop.faults.loop_recorder import LoopRecorder

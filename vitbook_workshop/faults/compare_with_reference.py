@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from vitbook._common.names import listed
+from vitbook._common.suggestions import listed
 from vitbook.pretrained import load_pretrained, load_weights
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import Finding

@@ -12,12 +12,12 @@ from torch import nn
 from vitbook.data import Dataset
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults.catalogue import CATALOGUE
 from vitbook_workshop.faults.checks_of_models import learned_by_heart
 from vitbook_workshop.faults.findings import Failed, Finding, NotAsked, skip_if
+from vitbook_workshop.faults.invariants import INVARIANTS
 from vitbook_workshop.faults.watch_training import answer, watch
 
-OF_DATA = [must_hold for must_hold in CATALOGUE.values() if must_hold.of_data]
+OF_DATA = [must_hold for must_hold in INVARIANTS.values() if must_hold.of_data]
 
 
 def examine_on_data(
@@ -47,7 +47,7 @@ def examine_on_data(
         say(f"training for {steps} steps")
         findings += _try_training(copy.deepcopy(model), dataset, steps, batch_size, learning_rate, seconds)
         say("learning 16 images by heart")
-        by_heart = CATALOGUE["one_batch_can_be_learned"]
+        by_heart = INVARIANTS["one_batch_can_be_learned"]
         findings.append(answer(by_heart, _learn_by_heart, copy.deepcopy(model), dataset, learning_rate, seconds))
     return findings
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.catalogue import CATALOGUE, MustHold
 from vitbook_workshop.faults.findings import Finding, ask, report, skip_if
+from vitbook_workshop.faults.invariants import INVARIANTS, MustHold
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
 
 answer = partial(ask, certain="measured, and it holds of every right design")
@@ -72,7 +72,7 @@ def examine(
     return findings
 
 
-OF_A_MODEL = [must_hold for must_hold in CATALOGUE.values() if must_hold.of_model]
+OF_A_MODEL = [must_hold for must_hold in INVARIANTS.values() if must_hold.of_model]
 
 
 def _ask(must_hold: MustHold, tested: ModelUnderTest) -> Finding:

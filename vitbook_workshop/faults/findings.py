@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vitbook._common.site import chapters_address
+from vitbook_workshop.book_address import chapters_address
 
 if TYPE_CHECKING:
-    from vitbook_workshop.faults.catalogue import MustHold
+    from vitbook_workshop.faults.invariants import MustHold
 
 
 class NotAsked(Exception):

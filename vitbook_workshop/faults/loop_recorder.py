@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
-from vitbook._common.names import listed
+from vitbook._common.suggestions import listed
 from vitbook_workshop.faults.model_under_test import each_output
 
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty

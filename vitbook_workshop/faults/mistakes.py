@@ -13,17 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook import encoder, vit
-from vitbook._common.names import unknown
+from vitbook._common.suggestions import unknown
 from vitbook.attention import attention
 from vitbook.embedding import ImageEmbedding
 from vitbook.encoder import EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding, patchify
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults import mistakes_of_methods, mistakes_of_parts
-from vitbook_workshop.faults.mistake_cards import Cards, Mistake
+from vitbook_workshop.faults import mistakes_of_parts, mistakes_of_procedures
+from vitbook_workshop.faults.mistake_registry import Cards, Mistake
 
-MISTAKES = mistakes_of_parts.MISTAKES | mistakes_of_methods.MISTAKES
+MISTAKES = mistakes_of_parts.MISTAKES | mistakes_of_procedures.MISTAKES
 
 # where a class is looked up when a VisionTransformer is built
 _USED_IN = {

@@ -13,7 +13,7 @@ from vitbook._common.images import read_image, to_tensor
 from vitbook.attention_maps import patch_map, recorded_attention, rollout
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.training import keeping_modes
-from vitbook_workshop.live.own_model import explore, resized_model
+from vitbook_workshop.live.your_model import explore, resized_model
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from PIL import Image
 
 from vitbook._common.files import ASSETS, write_whole
 from vitbook._common.images import center_crop, decode_image
-from vitbook._common.site import chapters_address
 from vitbook.attention_maps import recorded_attention
 from vitbook.data import digits
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.training import keeping_modes
 from vitbook.vit import create_vit
+from vitbook_workshop.book_address import chapters_address
 from vitbook_workshop.drawings.palette import PALETTE, variables
 from vitbook_workshop.live.bundles import NEEDS, delivered, scripts_for, source
-from vitbook_workshop.live.packing import (
+from vitbook_workshop.live.figure_data import (
     album,
     data_address,
     packed_digits,

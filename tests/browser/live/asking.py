@@ -9,7 +9,7 @@ import torch
 from vitbook._common.images import decode_image
 from vitbook.attention_maps import recorded_attention
 from vitbook.pretrained import Pretrained
-from vitbook_workshop.live import packing
+from vitbook_workshop.live import figure_data
 
 CELLS = """() => [...document.querySelector(".vitbook-live").shadowRoot.firstElementChild.shadowRoot
     .querySelectorAll("[role=gridcell]")].map((cell) => cell.ariaLabel)"""
@@ -56,7 +56,7 @@ class Figure:
 
 
 def photograph(name: str = "bird_kingfisher"):
-    src = next(one["src"] for one in packing.album() if one["name"] == name)
+    src = next(one["src"] for one in figure_data.album() if one["name"] == name)
     return decode_image(base64.b64decode(src.partition(",")[2]), name)
 
 

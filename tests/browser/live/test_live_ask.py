@@ -15,7 +15,7 @@ from vitbook._common.images import decode_image
 from vitbook.attention_maps import logit_lens, residual_stream
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import create_vit
-from vitbook_workshop.live import bundles, figures, packing
+from vitbook_workshop.live import bundles, figure_data, figures
 
 FIGURE = ".vitbook-live"
 
@@ -286,7 +286,7 @@ def test_a_model_of_86_million_parameters_in_float32_answers(browser, tmp_path):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.02)
     large = Pretrained(model, Preprocessing((0.5,) * 3, (0.5,) * 3, (224, 224)), None, "vitbook", ())
-    figures.ask(large, packing.album()[:1]).save(tmp_path / "large.html")
+    figures.ask(large, figure_data.album()[:1]).save(tmp_path / "large.html")
     figure = Figure(browser, tmp_path / "large.html")
     expected = logits(large, photograph())
     torch.testing.assert_close(torch.tensor(figure.page.evaluate("logits")), expected, atol=1e-5, rtol=0)

@@ -12,7 +12,7 @@ from firefox import Firefox, find_firefox
 
 from vitbook._common.images import decode_image
 from vitbook.pretrained import load_pretrained
-from vitbook_workshop.live import figures, packing
+from vitbook_workshop.live import figure_data, figures
 
 pytestmark = pytest.mark.slow
 ROOT = "document.querySelector('.vitbook-live').shadowRoot?.firstElementChild.shadowRoot"
@@ -39,7 +39,7 @@ def start(firefox: Firefox, figure: figures.LiveFigure, path) -> None:
 
 
 def test_the_kingfisher_is_named_with_the_probability_that_torch_gives(firefox, tmp_path):
-    trained, photograph = load_pretrained("vitbook:cifar10"), packing.album()[0]
+    trained, photograph = load_pretrained("vitbook:cifar10"), figure_data.album()[0]
     image = decode_image(base64.b64decode(photograph["src"].partition(",")[2]), photograph["name"])
     with torch.no_grad():
         shares = trained.model(trained.preprocessing(image))[0].softmax(dim=-1)

@@ -22,7 +22,7 @@ from vitbook.patches import patchify, unpatchify
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.live.bundles import worker_source
-from vitbook_workshop.live.packing import packed_model
+from vitbook_workshop.live.figure_data import packed_model
 
 TOLERANCE = dict(atol=1e-5, rtol=0)
 

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Preprocessing, Pretrained
-from vitbook_workshop.live.own_model import explore
+from vitbook_workshop.live.your_model import explore
 
 TITLES = ("<i>portrait</i>", "</script>flower")
 CLASSES = ("cat", "dog", "$& {query}", "<b>owl</b>")

@@ -15,7 +15,7 @@ from vitbook.patches import patchify
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import load_pretrained
 from vitbook.recorded import RECORDED
-from vitbook_workshop.live import figures, packing
+from vitbook_workshop.live import figure_data, figures
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("figure", ["scale"], indirect=True)
 def test_scores_and_weights_are_those_of_torch_at_every_width(figure, browser):
-    packed = packing.packed_vectors()
+    packed = figure_data.packed_vectors()
 
     def vector(text: str) -> torch.Tensor:
         return torch.from_numpy(np.frombuffer(base64.b64decode(text), np.int8).copy()) * packed["unit"]
@@ -64,7 +64,7 @@ def test_scores_and_weights_are_those_of_torch_at_every_width(figure, browser):
 
 @pytest.mark.parametrize("figure", ["patches"], indirect=True)
 def test_patches_are_those_of_patchify(figure, browser):
-    photograph = packing.album()[0]
+    photograph = figure_data.album()[0]
     image = decode_image(base64.b64decode(photograph["src"].partition(",")[2]), "kingfisher")
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()
     figure.locator("[name=size]").focus()

@@ -18,7 +18,7 @@ from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, create_vit
 from vitbook_workshop.live import figures
 from vitbook_workshop.live.bundles import worker_source
-from vitbook_workshop.live.packing import packed_digits
+from vitbook_workshop.live.figure_data import packed_digits
 
 SMOOTHING, DECAY = 0.1, 0.3
 

@@ -21,7 +21,7 @@ from command import VITBOOK
 from vitbook._common import files
 from vitbook_workshop.commands import main
 from vitbook_workshop.exercises import check_my_vit
-from vitbook_workshop.own_process import Outcome
+from vitbook_workshop.limited_process import Outcome
 
 SOLUTIONS = Path(__file__).parent / "my_vit"
 BUILT_IN = (SOLUTIONS / "built_in.py").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def in_this_process(monkeypatch):
             function(lambda **facts: outcome.facts.update(json.loads(json.dumps(facts))), **asked)
         return outcome
 
-    monkeypatch.setattr(check_my_vit.own_process, "run", run)
+    monkeypatch.setattr(check_my_vit.limited_process, "run", run)
 
 
 def test_stubs_are_written_once_and_all_are_to_do(command, in_this_process, tmp_path):
@@ -179,13 +179,14 @@ def test_a_fault_is_said_plainly_at_the_readers_line(command, in_this_process, r
     assert expected in printed and status == (0 if instead.startswith("    print") else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="alarms, forks and limits of memory are of POSIX")
 @pytest.mark.parametrize(
     ("instead", "expected"),
-    [pytest.param(*fault, marks=[] if "loop" in name else pytest.mark.slow, id=name) for name, fault in ENDS.items()],
+    [pytest.param(*fault, id=name) for name, fault in ENDS.items()],
 )
 def test_a_file_that_takes_all_it_can_get_is_ended_and_that_is_said(command, monkeypatch, instead, expected):
-    """In processes of their own; all kinds in short are in test_own_process.py."""
+    """In processes of their own; all kinds in short are in test_limited_process.py."""
     monkeypatch.setattr(check_my_vit, "LIMITS", replace(check_my_vit.LIMITS, step=3))
     start = time.monotonic()
     status, printed = checked_with(command, ATTEND, instead)
@@ -205,7 +206,7 @@ def test_a_file_that_takes_all_it_can_get_is_ended_and_that_is_said(command, mon
     ],
 )
 def test_an_end_is_said_with_what_was_done_then(command, monkeypatch, outcome, said):
-    monkeypatch.setattr(check_my_vit.own_process, "run", lambda *_: outcome)
+    monkeypatch.setattr(check_my_vit.limited_process, "run", lambda *_: outcome)
     status, printed = checked_with(command, ATTEND, ATTEND)
     assert status == 1 and "0 of 10" in printed and said in printed
 

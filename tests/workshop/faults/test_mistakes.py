@@ -7,7 +7,7 @@ import torch
 from small_models import differ, images, small_config
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.catalogue import CATALOGUE
+from vitbook_workshop.faults.invariants import INVARIANTS
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, broken_vit
 
 CAUGHT = [(mistake, name) for mistake in MISTAKES.values() for name in mistake.caught_by]
@@ -21,7 +21,7 @@ def said(value) -> str:
 @pytest.mark.usefixtures("precision")
 @pytest.mark.parametrize(("mistake", "name"), CAUGHT, ids=said)
 def test_what_it_breaks_is_seen_in_it_and_not_in_the_right_code(mistake, name):
-    check = CATALOGUE[name].of_part
+    check = INVARIANTS[name].of_part
     check(mistake.instead_of)
     with pytest.raises(AssertionError):
         check(mistake.variant)

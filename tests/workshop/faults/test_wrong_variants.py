@@ -11,7 +11,7 @@ from vitbook.encoder import Encoder, EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding, unpatchify
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.catalogue import CATALOGUE
+from vitbook_workshop.faults.invariants import INVARIANTS
 from vitbook_workshop.faults.mistakes import MISTAKES, as_class, broken_vit
 from vitbook_workshop.faults.mistakes_of_parts import StepByStep
 
@@ -96,7 +96,7 @@ pytestmark = pytest.mark.usefixtures("precision")
 
 @pytest.mark.parametrize(("name", "right", "variants"), TABLE)
 def test_the_right_implementation_passes_and_the_wrong_variants_are_rejected(name, right, variants):
-    check = CATALOGUE[name].of_part
+    check = INVARIANTS[name].of_part
     check(right)
     for wrong in variants:
         with pytest.raises(AssertionError):
@@ -106,4 +106,4 @@ def test_the_right_implementation_passes_and_the_wrong_variants_are_rejected(nam
 def test_every_check_of_a_part_can_fail():
     rejecting = {name for name, _, variants in TABLE if variants}
     rejecting |= {name for mistake in MISTAKES.values() for name in mistake.caught_by}
-    assert rejecting == {name for name, must_hold in CATALOGUE.items() if must_hold.of_part}
+    assert rejecting == {name for name, must_hold in INVARIANTS.items() if must_hold.of_part}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from bs4 import BeautifulSoup
 
-from vitbook._common.site import chapters_address
+from vitbook_workshop.book_address import chapters_address
 from vitbook_workshop.live import bundles, figures
 
 CHAPTERS = Path(__file__).resolve().parents[3] / "chapters"

@@ -6,7 +6,7 @@ from explored import PREPARE, photos, small_vit, still
 
 from vitbook.cnn import SmallCNN
 from vitbook.pretrained import Preprocessing
-from vitbook_workshop.live.own_model import explore
+from vitbook_workshop.live.your_model import explore
 
 
 @pytest.mark.parametrize("changes", [{}, dict(class_token=False, pool="mean"), dict(channels=1)], ids=str)

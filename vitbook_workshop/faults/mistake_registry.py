@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
-from vitbook._common.site import chapters_address
+from vitbook_workshop.book_address import chapters_address
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The components of the reader's own model, in the order of the chapters; the stubs are assets/my_vit.py."""
+"""The components of the reader's own model, in the order of the chapters; the stubs are start/my_vit.py."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,7 +17,7 @@ from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.exercises import attention, scale, self_attention
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_module, tokens_and_module
-from vitbook_workshop.exercises.modules import as_modules
+from vitbook_workshop.exercises.module_attempts import as_modules
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, make_mistakes
 

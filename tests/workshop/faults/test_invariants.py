@@ -4,21 +4,21 @@ import inspect
 
 from vitbook_workshop.faults import (
     checks_of_data,
-    checks_of_methods,
     checks_of_models,
     checks_of_operations,
     checks_of_parts,
+    checks_of_procedures,
     checks_of_training,
 )
-from vitbook_workshop.faults.catalogue import CATALOGUE
+from vitbook_workshop.faults.invariants import INVARIANTS
 
 OF_A_MODEL = (checks_of_models, checks_of_operations)
-MODULES = (*OF_A_MODEL, checks_of_data, checks_of_methods, checks_of_parts, checks_of_training)
+MODULES = (*OF_A_MODEL, checks_of_data, checks_of_procedures, checks_of_parts, checks_of_training)
 TOOLS = {checks_of_models.learned_by_heart, checks_of_data.neighbors_agree}
 
 
 def test_each_check_is_asked_by_the_one_entry_of_its_name():
-    asked = [check for must_hold in CATALOGUE.values() for check in must_hold.checks]
+    asked = [check for must_hold in INVARIANTS.values() for check in must_hold.checks]
     defined = {
         function
         for module in MODULES
@@ -26,8 +26,8 @@ def test_each_check_is_asked_by_the_one_entry_of_its_name():
         if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
     }
     assert set(asked) == defined - TOOLS and len(asked) == len(set(asked))
-    assert all(check.__name__ == name for name, must_hold in CATALOGUE.items() for check in must_hold.checks)
+    assert all(check.__name__ == name for name, must_hold in INVARIANTS.items() for check in must_hold.checks)
 
 
 def test_no_two_entries_say_the_same():
-    assert len({must_hold.about for must_hold in CATALOGUE.values()}) == len(CATALOGUE)
+    assert len({must_hold.about for must_hold in INVARIANTS.values()}) == len(INVARIANTS)

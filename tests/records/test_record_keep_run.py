@@ -2,8 +2,8 @@
 
 import json
 
+import keep_run
 import pytest
-import run
 import torch
 
 from vitbook.pretrained import load_pretrained
@@ -17,7 +17,7 @@ SMALL = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --epochs 2 --learning-rat
 def test_the_runs_of_two_seeds_are_tested_as_their_weights_are_kept(tmp_path, monkeypatch):
     assert main(["train", "--folder", str(tmp_path / "run"), "--seeds", "2", *SMALL]) == 0
     kept = ["--assets", str(tmp_path), "--weights", "small", "--core-seconds", "240", "--teacher-core-seconds", "60"]
-    run.main([str(tmp_path / "run"), "small", "--about", "digits", *kept])
+    keep_run.main([str(tmp_path / "run"), "small", "--about", "digits", *kept])
     record = json.loads((tmp_path / "runs" / "small.json").read_text())
     first, second = record["test_accuracies"]
     assert first != second and record["test_accuracy"] == (first + second) / 2

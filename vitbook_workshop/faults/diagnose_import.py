@@ -18,7 +18,7 @@ from vitbook.data import load_dataset
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.published import PUBLISHED
 from vitbook.vit import CONFIGS, VisionTransformer, create_vit
-from vitbook_workshop import own_process
+from vitbook_workshop import limited_process
 from vitbook_workshop.faults.compare_with_reference import compare
 from vitbook_workshop.faults.diagnose_on_data import examine_on_data
 from vitbook_workshop.faults.diagnosis import examine
@@ -57,10 +57,10 @@ def examine_by_name(
     for name in (target, like):
         place = name.rpartition(":")[0]
         if place.endswith(".py"):
-            own_process.ordinary_file(Path(place))
+            limited_process.ordinary_file(Path(place))
     asked = dict(target=target, arguments=arguments or {}, image_shape=image_shape, num_classes=num_classes)
     asked |= dict(trained=trained, export=export, like=like, like_arguments=like_arguments, data=data)
-    outcome = own_process.run(f"{__name__}:examine_here", asked, own_process.Limits(timeout), progress)
+    outcome = limited_process.run(f"{__name__}:examine_here", asked, limited_process.Limits(timeout), progress)
     findings, error = outcome.facts.get("findings"), outcome.facts.get("error")
     if not findings:
         more = ". --timeout gives it more" if outcome.late else f"; {outcome.last or 'nothing was said'}"

@@ -1,6 +1,6 @@
 """Test a finished run, once, and keep what it came to in the package: its log and, if asked for, its weights.
 
-    python records/run.py runs/cifar10_hour cifar10_hour --about "…" --weights cifar10
+    python records/keep_run.py runs/cifar10_hour cifar10_hour --about "…" --weights cifar10
 
 The log and the test accuracy go to vitbook/assets/runs/NAME.json, the weights in float16 to
 vitbook/assets/weights/NAME.json and the safetensors beside it. The accuracy is that of the weights as they are kept;

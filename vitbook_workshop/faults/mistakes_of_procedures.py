@@ -17,7 +17,7 @@ from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
 from vitbook.training import evaluate, parameter_groups
-from vitbook_workshop.faults.mistake_cards import Mistake, wrong_variant
+from vitbook_workshop.faults.mistake_registry import Mistake, wrong_variant
 
 MISTAKES: dict[str, Mistake] = {}
 _wrong = partial(wrong_variant, MISTAKES)

@@ -224,7 +224,7 @@ begin = json.loads(sys.argv.pop())
 sys.path[:] = begin.pop("path")
 import vitbook, vitbook_workshop
 del sys.path[0]
-from vitbook_workshop.own_process import _begin
+from vitbook_workshop.limited_process import _begin
 _begin(**begin)
 """
 

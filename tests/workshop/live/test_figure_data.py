@@ -9,8 +9,8 @@ from vitbook.cnn import SmallCNN
 from vitbook.pretrained import Pretrained
 from vitbook.task_heads import HiddenLayerHead
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.live import packing
-from vitbook_workshop.live.packing import packed_model
+from vitbook_workshop.live import figure_data
+from vitbook_workshop.live.figure_data import packed_model
 
 
 def trained(**changes) -> Pretrained:
@@ -31,6 +31,6 @@ def test_a_model_that_is_not_computed_is_refused(monkeypatch):
         packed_model(changed)
     with pytest.raises(ValueError, match="the model's 4 channels must be those of the preprocessing, got 3 channels"):
         packed_model(trained(channels=4))
-    monkeypatch.setattr(packing, "MOST_NUMBERS", 10_000)
+    monkeypatch.setattr(figure_data, "MOST_NUMBERS", 10_000)
     with pytest.raises(ValueError, match="at most 10,000 parameters, as a page's script can hold no more, got "):
         packed_model(trained())

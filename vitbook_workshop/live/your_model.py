@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from jaxtyping import UInt8
 from PIL import Image
@@ -11,7 +12,7 @@ from torch import Tensor
 from vitbook._common.validation import check_kind
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.live import figures, packing
+from vitbook_workshop.live import figure_data, figures
 
 
 def explore(
@@ -38,15 +39,20 @@ def explore(
     if images.ndim != 4 or images.shape[1] not in (1, 3) or images.dtype != torch.uint8 or not len(images):
         got = f"{images.dtype} {tuple(images.shape)}"
         raise ValueError(f"images must be uint8 (B, 1, H, W) or (B, 3, H, W), got {got}")
-    packing.check_model(model)
+    figure_data.check_model(model)
     model, note = resized_model(model, prepare.image_size)
     titles = _named("titles", titles, len(images), "image")
     class_names = _named("class_names", class_names, model.config.num_classes, "class")
     photographs = [
-        packing.photograph(f"image-{i}", title, note, Image.fromarray(image.cpu().permute(1, 2, 0).squeeze(-1).numpy()))
+        figure_data.photograph(f"image-{i}", title, note, Image.fromarray(_pixels(image)))
         for i, (image, title) in enumerate(zip(images, titles, strict=True))
     ]
     return figures.ask(Pretrained(model, prepare, tuple(class_names), "vitbook", ()), photographs)
+
+
+def _pixels(image: UInt8[Tensor, "C H W"]) -> np.ndarray:
+    """An image as Pillow takes it: (H, W, 3), of gray (H, W)."""
+    return image.cpu().permute(1, 2, 0).squeeze(-1).numpy()
 
 
 def _named(argument: str, names: Sequence[str], count: int, one: str) -> Sequence[str]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from vitbook.data import Dataset
 from vitbook_workshop.faults import checks_of_data as data
-from vitbook_workshop.faults import checks_of_methods as methods
 from vitbook_workshop.faults import checks_of_models as models
 from vitbook_workshop.faults import checks_of_operations as operations
 from vitbook_workshop.faults import checks_of_parts as parts
+from vitbook_workshop.faults import checks_of_procedures as methods
 from vitbook_workshop.faults import checks_of_training as training
 from vitbook_workshop.faults.loop_recorder import LoopRecorder
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
@@ -35,7 +35,7 @@ class MustHold:
 
     @property
     def name(self) -> str:
-        """That of its checks; the key in `CATALOGUE`."""
+        """That of its checks; the key in `INVARIANTS`."""
         return next(check.__name__ for check in self.checks)
 
     @property
@@ -458,4 +458,4 @@ _OF_TRAINING = [  # and of what a model is trained on
     ),
 ]
 
-CATALOGUE = {must_hold.name: must_hold for must_hold in [*_OF_MODELS, *_OF_PARTS, *_OF_TRAINING]}
+INVARIANTS = {must_hold.name: must_hold for must_hold in [*_OF_MODELS, *_OF_PARTS, *_OF_TRAINING]}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vitbook_workshop.own_process import Limits, Outcome, ordinary_file, run
+from vitbook_workshop.limited_process import Limits, Outcome, ordinary_file, run
 
 posix = pytest.mark.skipif(os.name != "posix", reason="sessions and forks are of POSIX")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what else was started, and limits memory")
@@ -15,7 +15,7 @@ MINUTE = Limits(60)  # far less than what sleeps, and far more than what is over
 
 
 def ran(work: str, limits: Limits = MINUTE, doing=None, **asked) -> Outcome:
-    return run(f"in_own_process:{work}", asked, limits, doing)
+    return run(f"in_limited_process:{work}", asked, limits, doing)
 
 
 def gone(pid: int) -> bool:
@@ -103,7 +103,7 @@ def test_nonsense_is_no_fact():
 def test_a_step_has_a_limit_and_says_where_it_stood():
     outcome = ran("sleeps", Limits(60, step=0.5))
     assert outcome.late and outcome.ended == "stopped after 0.5 s" and outcome.facts["doing"].startswith("sleeping as ")
-    assert 'in_own_process.py", line' in outcome.where and "in sleeps" in outcome.where
+    assert 'in_limited_process.py", line' in outcome.where and "in sleeps" in outcome.where
 
 
 @posix

@@ -1,4 +1,4 @@
-"""What a stranger's code may do to the process that runs it: functions for `vitbook_workshop.own_process.run`."""
+"""What a stranger's code may do to the process that runs it: functions for `vitbook_workshop.limited_process.run`."""
 
 import faulthandler
 import os

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from vitbook._common.files import ASSETS
-from vitbook._common.names import listed
-from vitbook._common.outlines import shapes_alone
+from vitbook._common.meta_device import shapes_alone
+from vitbook._common.suggestions import listed
 from vitbook.attention_maps import position_similarity
 from vitbook.data import Split, album_credits, digits
 from vitbook.distillation import DistilledVisionTransformer
