@@ -25,6 +25,7 @@ def notebook(folder: Path, *cells: tuple[str, list[dict], list[str]]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_chapter_is_run_and_its_lines_compared(tmp_path):
     def printed(text: str) -> list[dict]:
         return [{"output_type": "stream", "name": "stdout", "text": [text]}]

@@ -89,6 +89,7 @@ def test_a_file_gives_the_logits_of_the_model_and_says_what_it_takes(to, tmp_pat
 
 
 @with_onnx
+@pytest.mark.slow
 @torch.no_grad()
 @of_some_kinds
 def test_an_onnx_file_takes_any_size_where_it_is_asked_to(tmp_path, changes):

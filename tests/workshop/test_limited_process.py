@@ -107,11 +107,13 @@ def test_a_step_has_a_limit_and_says_where_it_stood():
 
 
 @posix
+@pytest.mark.slow
 def test_no_way_out_of_a_limit_from_inside():
     outcome = ran("escapes", Limits(60, step=0.5))
     assert outcome.late and outcome.ended == "stopped after 0.5 s" and outcome.facts["refused"] == "setsid"
 
 
+@pytest.mark.slow
 def test_each_step_has_the_time_of_a_step_and_all_have_the_time_of_all():
     assert not ran("goes_on", Limits(60, step=10), steps=3).ended
     assert ran("goes_on", Limits(1.5, step=10), steps=300).ended == "stopped after 1.5 s"
