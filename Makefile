@@ -11,6 +11,9 @@ PORT ?= 8000
 WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
+# Containers often forbid it, and then every worker and every kernel compiles the packages again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup book test lint unit chapters peers reliability site-test offline benchmark notebooks serve clean colab oldest
 

@@ -1,8 +1,12 @@
 """What every test may rely on: the same random numbers each time, and two precisions."""
 
+import gc
+
 import pytest
 import torch
 from jaxtyping import config, install_import_hook
+
+gc.set_threshold(200_000, 20, 100)  # to look for cycles among thousands of tests that are collected takes seconds
 
 # The shapes in the signatures of these modules are enforced in the tests.
 SHAPED = """
