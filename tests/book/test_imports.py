@@ -1,6 +1,8 @@
 """The model's modules import only from those that a reader of their chapter knows, and no module in a circle."""
 
 import ast
+import json
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -56,6 +58,29 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
         homes = {name if name in FILES else name.rpartition(".")[0] for name in names}
         graph[full] = homes & set(FILES) - {full}
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def chapters_code() -> str:
+    """What the cells of all chapters run."""
+    notebooks = [json.loads(path.read_text(encoding="utf-8")) for path in ROOT.glob("chapters/*.ipynb")]
+    cells = [cell for notebook in notebooks for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    return re.sub(r"^( *)[%!].*$", r"\1pass", "\n".join("".join(cell["source"]) for cell in cells), flags=re.M)
+
+
+def test_each_module_of_the_small_package_is_reached_from_a_chapter() -> None:
+    """Directly, or through another module of it: what the workshop alone needs belongs there."""
+    places = {path.relative_to(ROOT).with_suffix(""): path for path in (ROOT / "vitbook").rglob("*.py")}
+    sources = {".".join(place.parts).removesuffix(".__init__"): path.read_text() for place, path in places.items()}
+    reached: set[str] = set()
+    queue = list(imported(chapters_code()))
+    while queue:
+        name = queue.pop()
+        if name in sources and name not in reached:
+            reached.add(name)
+            queue += imported(sources[name])
+        if "." in name:
+            queue.append(name.rpartition(".")[0])  # the module that something is imported from, and its package
+    assert sources.keys() - reached == set()
 
 
 PHOTOGRAPH = ROOT / "vitbook" / "assets" / "album" / "cat_yarn.jpg"
