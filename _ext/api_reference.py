@@ -94,7 +94,7 @@ def pages(root: Path) -> dict[str, tuple[str, list[str]]]:
         if names := [name for chapter in chapters for name in sorted(homes) if homes[name] == chapter]:
             contents[f"part{len(contents) + 1}"] = caption, names
     serving = sorted(name for name in homes if homes[name] is None)
-    contents["serving"] = "What serves every chapter", serving
+    contents["serving"] = "What serves chapters and readers", serving
     return {page: content for page, content in contents.items() if content[1]}
 
 
