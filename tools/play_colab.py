@@ -42,8 +42,9 @@ CELL_TIMEOUT = 600  # seconds
 # Variables by which something of this machine could be seen in Colab's place.
 PERSONAL = ("IPYTHON", "JUPYTER", "MATPLOTLIB", "MPL", "PYTHON", "VIRTUAL_ENV", "VITBOOK", "GIT_")
 
-# Colab leaves out jedi, which its IPython asks for; pip then brings it, with a newer parso. No chapter uses either.
-MAY_CHANGE = {"parso"}
+# Colab leaves out jedi, which its IPython asks for; pip then brings it, with a newer parso. No chapter uses either. The
+# onnx of today, for chapter 26 alone, asks for a newer protobuf (6.31) than Colab's, which is there for TensorFlow.
+MAY_CHANGE = {"parso", "protobuf"}
 
 # What a Python can import by distribution, and where from: printed as JSON by that Python.
 PACKAGES = """
