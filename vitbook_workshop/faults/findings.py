@@ -17,12 +17,12 @@ class NotAsked(Exception):
 
 @dataclass
 class Failed(Exception):
-    """What was seen, in numbers, and a better suspect and section than the catalogue's, if there are."""
+    """What was seen, in numbers, and a better suspect and section than the invariant's, if there are."""
 
     evidence: str
     suspect: str = ""
     where: str = ""
-    likely: str = ""  # why the failure is likely a mistake and not certainly; "" for the catalogue's reason
+    likely: str = ""  # why the failure is likely a mistake and not certainly; "" for the invariant's reason
 
 
 def skip_if(condition: object, reason: str) -> None:
@@ -49,7 +49,7 @@ def attempt(run: Callable[[], Any]) -> Any:
 class Finding:
     """Whether one thing holds."""
 
-    name: str  # in the catalogue
+    name: str  # of the invariant
     about: str  # what must hold
     result: str  # "passed", "FAILED" or "not asked"
     details: str = ""  # what was seen, or why it was not asked

@@ -17,7 +17,7 @@ class Mistake:
     symptom: str  # what one sees
     cause: str  # what is wrong, said to whoever wrote it
     where: str  # the section that explains it, as a link from another chapter
-    caught_by: tuple[str, ...]  # what in the catalogue rejects it, asked of a part; the most telling first
+    caught_by: tuple[str, ...]  # which invariants reject it, asked of a part; the most telling first
     seen_in_a_model: tuple[str, ...] = ()  # and what `diagnose` finds in a model that makes it, beside `equations_hold`
     found: str = ""  # where somebody made it: the end of an address on GitHub; "" for one of our own
 

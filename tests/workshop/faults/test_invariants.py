@@ -1,4 +1,4 @@
-"""The catalogue has an entry for each check, under the name of the check; words are written once."""
+"""There is one invariant for each check, under the name of the check; words are written once."""
 
 import inspect
 
