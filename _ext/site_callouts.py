@@ -13,6 +13,7 @@ CALLOUTS = {
     "Shapes": ["note"],
     "In short": ["seealso"],
     "The question": ["seealso"],
+    "How far to trust this": ["note"],
 }
 
 
