@@ -89,12 +89,25 @@ from vitbook_workshop.commands import main
 assert main(["predict", {str(PHOTOGRAPH)!r}, "--weights", "vitbook:cifar10"]) == 0
 from vitbook.pretrained import load_pretrained
 load_pretrained("vitbook:mae")"""
+DIAGNOSE = """
+from vitbook_workshop.commands import main
+assert main(["diagnose", "vit_digits"]) == 0"""
+EXAMINE = """
+from vitbook.vit import create_vit
+from vitbook_workshop.faults.diagnosis import examine
+examine(create_vit("vit_digits"))"""
 LATER = {"torch._dynamo", "sympy", "ignite", "tensorboard", "IPython", "matplotlib", "sklearn", "scipy", "torchinfo"}
 LATER |= {"requests", "pooch", "onnx"}
 
 
 @pytest.mark.parametrize(
-    ("code", "late"), [(PREDICT, LATER), ("import vitbook_workshop.exercises.check_my_vit", {"torch"})]
+    ("code", "late"),
+    [
+        (PREDICT, LATER),
+        (DIAGNOSE, {"torch"}),
+        (EXAMINE, LATER),
+        ("import vitbook_workshop.exercises.check_my_vit", {"torch"}),
+    ],
 )
 def test_what_takes_seconds_is_not_imported_before_it_is_needed(code: str, late: set[str]) -> None:
     code = f"import sys\n{code}\nprint(*{late} & set(sys.modules), file=sys.stderr)"

@@ -311,7 +311,7 @@ class Diagnose:
             return None
 
     def __call__(self) -> int:
-        from vitbook_workshop.faults.diagnose_import import examine_by_name
+        from vitbook_workshop.faults.diagnose_by_name import examine_by_name
         from vitbook_workshop.faults.findings import report
 
         def show(doing: str) -> None:

@@ -50,7 +50,7 @@ class Model(pytest.Collector):
 
     @cached_property
     def findings(self) -> "dict[str, Finding] | ValueError | OSError":
-        from vitbook_workshop.faults.diagnose_import import examine_by_name
+        from vitbook_workshop.faults.diagnose_by_name import examine_by_name
 
         asked = {name: self.config.getoption(f"--vit-{name.replace('_', '-')}") for name in ("image_shape", "timeout")}
         classes, arguments = self.config.getoption("--vit-num-classes"), self.config.getoption("--vit-args")

@@ -102,6 +102,10 @@ class OperationRecorder(TorchDispatchMode):
         self._unprojected: list[AttentionSeen] = []
         self._blends: list[tuple[AttentionSeen, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to hide this from torch.compile, torch would import all of it, for a second
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})

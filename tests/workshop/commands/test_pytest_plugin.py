@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from vitbook_workshop.commands import pytest_plugin
-from vitbook_workshop.faults import diagnose_import
+from vitbook_workshop.faults import diagnose_by_name
 from vitbook_workshop.faults.diagnosis import OF_A_MODEL, Finding
 
 pytest_plugins = ["pytester"]
@@ -46,7 +46,7 @@ def test_each_finding_is_a_test(pytester, monkeypatch):
         findings = [Finding(one.name, one.about, results.get(one.name, "passed")) for one in OF_A_MODEL]
         return findings, ""
 
-    monkeypatch.setattr(diagnose_import, "examine_by_name", examined)
+    monkeypatch.setattr(diagnose_by_name, "examine_by_name", examined)
     pytester.makepyfile("def test_own(): pass")
     options = ["--vit-args", '{"classes": 4}', "--vit-image-shape", "3", "8", "8", "--vit-timeout", "9"]
     done = pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider", "-m", "vit", "--vit", "linear:build", *options)

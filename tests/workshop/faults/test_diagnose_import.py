@@ -8,8 +8,9 @@ from functools import cache
 import pytest
 
 from vitbook_workshop.commands import main
-from vitbook_workshop.faults import diagnose_import
-from vitbook_workshop.faults.diagnose_import import examine_by_name, examine_here
+from vitbook_workshop.faults import diagnose_by_name
+from vitbook_workshop.faults.diagnose_by_name import examine_by_name
+from vitbook_workshop.faults.diagnose_import import examine_here
 from vitbook_workshop.faults.findings import Finding
 
 RIGHT = """
@@ -104,7 +105,7 @@ def test_nothing_is_found_in_a_right_model(folder, capsys, monkeypatch):
 
 def test_both_faults_of_a_model_are_named(folder, capsys, monkeypatch):
     once = cache(lambda target, **_: examine_by_name(target, image_shape=(3, 16, 16)))  # for both ways to print it
-    monkeypatch.setattr(diagnose_import, "examine_by_name", lambda target, *_, **__: once(target))
+    monkeypatch.setattr(diagnose_by_name, "examine_by_name", lambda target, *_, **__: once(target))
     arguments = "wrong.py:ViT", "--image-shape", "3", "16", "16"
     assert diagnosed(*arguments) == 1
     out = " ".join(capsys.readouterr().out.split())
