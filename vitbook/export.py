@@ -1,6 +1,7 @@
 """Out of the notebook: a model as a graph of operations that other programs run, and its weights as whole numbers."""
 
 import importlib.util
+import io
 import json
 import logging
 import re
@@ -8,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +18,7 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
 
+from vitbook._common.files import replace_file
 from vitbook._common.suggestions import unknown
 from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
@@ -24,9 +27,11 @@ from vitbook.vit import Logits, VisionTransformer
 Runner = Callable[[Images], Logits]
 FORMATS = {
     "pt2": "torch's own: Python is gone, torch is still needed",
-    "onnx": "for ONNX Runtime and others, float32",
-    "int8": "ONNX with weights of 8 bits",
+    "onnx": "ONNX in float32, which most runtimes take",
+    "int8": "ONNX with weights of 8 bits, for ONNX Runtime",
 }
+_SUFFIXES = {"pt2": ".pt2", "onnx": ".onnx", "int8": ".onnx"}
+_OFF = 1e-3  # of the largest logit: more than this is no rounding
 
 
 def quantize(
@@ -67,37 +72,66 @@ def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.Exp
     """
     module = AnySize(model) if any_size else model
     config: Any = model.config
-    dims = {0: torch.export.Dim("batch", min=1, max=2**31 - 1)}  # torch 2.5 wants a largest
+    dims = {0: torch.export.Dim("batch", min=1)}
     height, width = config.image_size
     if any_size:  # an example of other sides than the model's, so that no number stands for two
         P = config.patch_size
         height, width = height + P, width + 2 * P
         dims |= {axis: P * torch.export.Dim(name, min=2, max=4096 // P) for axis, name in ((2, "rows"), (3, "columns"))}
-    images = torch.zeros(3, config.channels, height, width)
+    images = torch.zeros(8, config.channels, height, width)  # as many as ExecuTorch then takes
     with _quiet(), torch.no_grad():
-        return torch.export.export(module.eval(), (images,), dynamic_shapes=(dims,))
+        program = torch.export.export(module.eval(), (images,), dynamic_shapes=(dims,))
+    for node in program.graph.nodes:  # no line of the source, no folder of this machine
+        for name in ("stack_trace", "from_node", "source_fn_stack"):
+            node.meta.pop(name, None)
+    program._example_inputs = None  # nor images
+    return program
 
 
 def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bool = False) -> Path:
     """Write a model to a file that needs neither this package nor the code of the model.
 
-    to: a key of `FORMATS`; any_size: as in `traced`. The names of the classes, the size of the images, their mean and
-    standard deviation are in the file too, under the name "vitbook", as JSON.
+    to: a key of `FORMATS`; any_size: as in `traced`. The names of the classes and all of the preprocessing are in the
+    file too, under the name "vitbook", as JSON, and in a file beside it, `file`.json, for runtimes that do not read
+    them. The new file takes its place when it has been run and gives the model's logits; till then, what was there
+    stays.
 
-    Raises ValueError for an unknown format, for an operation that ONNX lacks and as `AnySize`, and ImportError where
-    onnx, onnxscript or onnxruntime is missing.
+    Raises ValueError for an unknown format, a name of another suffix, an operation that ONNX lacks, logits that are
+    off, and as `AnySize`; ImportError where onnx, onnxscript or onnxruntime is missing; OSError where the disk is full
+    or may not be written to.
     """
     if to not in FORMATS:
         raise ValueError(unknown("format", to, FORMATS))
     file, facts = Path(file), json.dumps(_facts(weights))
+    if file.suffix != _SUFFIXES[to] or file.is_dir():
+        raise ValueError(f"the name of a file in the format {to} must end in {_SUFFIXES[to]}, got {file}")
     if to != "pt2":
         _need("onnx", "onnxscript", "onnxruntime")
     program = traced(weights.model, any_size)
-    if to == "pt2":
-        torch.export.save(program, file, extra_files={"vitbook": facts})
-        return file
-    with TemporaryDirectory() as folder, _quiet():
-        whole = file if to == "onnx" else Path(folder) / "float32.onnx"
+    try:
+        with TemporaryDirectory(dir=file.parent, prefix=".") as folder:
+            part = Path(folder, file.name)
+            if to == "pt2":
+                content = io.BytesIO()  # torch's own writer ends the process where the disk is full
+                torch.export.save(program, content, extra_files={"vitbook": facts})
+                part.write_bytes(content.getvalue())
+            else:
+                _write_onnx(program, part, facts, to == "int8")
+            off, largest = difference(part, weights.model)
+            if to != "int8" and not off <= _OFF * max(1.0, largest):
+                raise ValueError(f"{file} is not written: its logits would be off by {off:.1e}, of {largest:.1f}")
+            part.with_name(f"{file.name}.json").write_text(facts + "\n", encoding="utf-8")
+            for written in sorted(Path(folder).iterdir(), reverse=True):  # what lies beside it first
+                replace_file(written, file.with_name(written.name))
+    except OSError as error:
+        error.filename = str(file)  # a full disk names no file
+        raise
+    return file
+
+
+def _write_onnx(program: torch.export.ExportedProgram, file: Path, facts: str, int8: bool) -> None:
+    with TemporaryDirectory(dir=file.parent) as folder, _quiet():
+        whole = Path(folder, file.name) if int8 else file
         try:
             graph = torch.onnx.export(
                 program, (), input_names=["images"], output_names=["logits"], dynamo=True, verbose=False
@@ -106,15 +140,49 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
         except torch.onnx.OnnxExporterError as error:
             named = re.search(r"aten[.:]+\w+", str(error)) or str(error).strip().splitlines() or ["?"]
             raise ValueError(f"ONNX has no operation for {named[0]}, which the model uses") from error
+        _tidy(graph.model, program)
         graph.model.metadata_props["vitbook"] = facts
         graph.save(whole)
-        if to == "int8":
+        if int8:
             from onnxruntime.quantization import QuantType, quantize_dynamic
 
             # Weights of 7 bits: of 8, x86 processors without VNNI add two products in 16 bits, which overflow.
             linear = ["MatMul", "Gemm"]
             quantize_dynamic(whole, file, linear, per_channel=True, reduce_range=True, weight_type=QuantType.QInt8)
-    return file
+
+
+def _tidy(model: Any, program: torch.export.ExportedProgram) -> None:
+    """Call the axes of an ONNX model what they are, and take out what its operations were in Python."""
+    images = next(node for node in program.graph.nodes if node.op == "placeholder" and node.name == "images")
+    names = ("batch", "channels", "rows", "columns")
+    symbols = {
+        str(symbol): name
+        for size, name in zip(images.meta["val"].shape, names, strict=True)
+        if isinstance(size, torch.SymInt)
+        for symbol in size.node.expr.free_symbols
+    }
+
+    def renamed(value: Any) -> None:
+        value.metadata_props.clear()
+        for axis, size in enumerate(value.shape or ()):
+            if not isinstance(size, int) and size.value is not None:
+                value.shape[axis] = re.sub(r"\w+", lambda found: symbols.get(found[0], found[0]), str(size))
+
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        renamed(value)
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        for value in node.outputs:
+            renamed(value)
+
+
+@torch.no_grad()
+def difference(file: str | Path, model: VisionTransformer) -> tuple[float, float]:
+    """By how much logits of random images in an exported file and in its model differ at most, and the largest."""
+    config: Any = model.config
+    images = torch.randn(2, config.channels, *config.image_size, generator=torch.Generator().manual_seed(0))
+    run, expected = load_exported(file)[0], model(images)
+    return (run(images) - expected).abs().max().item(), expected.abs().max().item()
 
 
 def load_exported(file: str | Path, threads: int = 1) -> tuple[Runner, Mapping]:
@@ -133,9 +201,7 @@ def load_exported(file: str | Path, threads: int = 1) -> tuple[Runner, Mapping]:
 
 
 def _facts(weights: Pretrained) -> dict:
-    seen = weights.preprocessing
-    names = {name: list(getattr(seen, name)) for name in ("mean", "std", "image_size")}
-    return names | {"crop": seen.crop, "interpolation": seen.interpolation, "class_names": weights.class_names}
+    return asdict(weights.preprocessing) | {"class_names": weights.class_names}
 
 
 def _need(*modules: str) -> None:

@@ -1,15 +1,25 @@
 """Exported models give the model's logits, for any number of images and any size; weights in 8 bits stay near."""
 
+import inspect
+import json
+import os
+import resource
+import sys
+import zipfile
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 from small_models import backbone, of_every_kind
 from torch.testing import assert_close
 
+import vitbook
+from vitbook import export as module
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.export import FORMATS, AnySize, export, load_exported, quantize, traced
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
+from vitbook.pretrained.preprocessing import STYLES
 from vitbook.vit import VisionTransformer
 
 pytest_plugins = ["shared_fixtures"]
@@ -28,16 +38,28 @@ of_some_kinds = pytest.mark.parametrize(  # each with much in it, since an expor
     ],
 )
 with_onnx = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
+in_every_format = pytest.mark.parametrize(
+    "name", ["model.pt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("model.onnx", "model.int8.onnx"))]
+)
 
 
 def small(**changes) -> VisionTransformer:
     return backbone(**changes).float()
 
 
-def weights_of(model: VisionTransformer) -> Pretrained:
-    half = (0.5, 0.5, 0.5)
-    seen = Preprocessing(mean=half, std=half, image_size=model.config.image_size)
+def weights_of(model: VisionTransformer, style: str = "google") -> Pretrained:
+    seen = Preprocessing(image_size=model.config.image_size, **STYLES[style])
     return Pretrained(model, seen, tuple("abcdefghi"), "vitbook", ())
+
+
+def format_of(name: str) -> str:
+    return "int8" if "int8" in name else name.rpartition(".")[2]
+
+
+class Mine(VisionTransformer):
+    def forward(self, images):
+        a_line_of_my_source = super().forward(images)
+        return 2 * a_line_of_my_source
 
 
 @torch.no_grad()
@@ -81,10 +103,12 @@ def test_images_of_any_size_are_for_a_vision_transformer(tmp_path):
 def test_a_file_gives_the_logits_of_the_model_and_says_what_it_takes(to, tmp_path):
     model = load_pretrained("vitbook:cifar10").model
     weights = load_pretrained("vitbook:cifar10")
-    run, facts = load_exported(export(weights, tmp_path / f"model.{'pt2' if to == 'pt2' else 'onnx'}", to))
+    file = export(weights, tmp_path / f"model.{'pt2' if to == 'pt2' else 'onnx'}", to)
+    run, facts = load_exported(file)
     images = torch.randn(3, 3, 32, 32)
     assert_close(run(images), model(images), **(dict(rtol=0, atol=0.5) if to == "int8" else dict(rtol=1e-4, atol=1e-5)))
     assert facts["class_names"] == list(weights.class_names) and facts["image_size"] == [32, 32]
+    assert json.loads((tmp_path / f"{file.name}.json").read_text()) == facts
     assert tuple(facts["mean"]) == weights.preprocessing.mean
 
 
@@ -114,6 +138,78 @@ def test_an_operation_that_onnx_lacks_is_named(tmp_path):
 def test_what_is_missing_is_named(tmp_path, without_onnxscript):
     with pytest.raises(ImportError, match="ONNX needs onnxscript, which is not installed: pip install"):
         export(weights_of(small()), tmp_path / "model.onnx")
+
+
+@with_onnx
+@in_every_format
+def test_a_file_holds_nothing_of_where_it_was_made(name, tmp_path):
+    weights = weights_of(Mine(small(depth=1).config).eval())
+    file = export(weights, tmp_path / name, format_of(name))
+    content = file.read_bytes()
+    if name.endswith("pt2"):
+        parts = zipfile.ZipFile(file)
+        content = b"".join(parts.read(part) for part in parts.namelist())
+        assert torch.export.load(file).example_inputs is None
+    lines = inspect.getsource(vitbook.encoder) + inspect.getsource(vitbook.vit) + inspect.getsource(Mine)
+    lines = {line.strip() for line in lines.splitlines() if len(line.strip()) > 12}
+    places = {Path(vitbook.__file__).parent, Path(__file__).parent, Path.home(), Path.cwd(), sys.prefix, tmp_path}
+    betrayed = [text for text in lines | set(map(str, places)) - {"/"} if text.encode() in content]
+    assert not betrayed
+
+
+@with_onnx
+@pytest.mark.parametrize(
+    "any_size, sizes",
+    [(False, ["batch", 3, 8, 12]), pytest.param(True, ["batch", 3, "4*rows", "4*columns"], marks=pytest.mark.slow)],
+)
+def test_the_axes_of_a_graph_have_names(any_size, sizes, tmp_path):
+    import onnx
+    import onnxruntime
+
+    file = export(weights_of(small(depth=1)), tmp_path / "model.onnx", any_size=any_size)
+    options = onnxruntime.SessionOptions()
+    assert onnxruntime.InferenceSession(file, options).get_inputs()[0].shape == sizes
+    named = {dim.dim_param for v in onnx.load(file).graph.value_info for dim in v.type.tensor_type.shape.dim}
+    assert not [name for name in named if name.startswith("s") or name == "None"]
+    options.add_free_dimension_override_by_name("batch", 2)
+    assert onnxruntime.InferenceSession(file, options).get_inputs()[0].shape[0] == 2
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_all_of_the_preprocessing_is_stated(style):
+    seen = weights_of(small(depth=1), style)
+    facts = json.loads(json.dumps(module._facts(seen)))
+    assert facts.pop("class_names") == list("abcdefghi")
+    stated = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
+    assert Preprocessing(**stated) == seen.preprocessing
+
+
+@with_onnx
+@in_every_format
+def test_what_was_there_stays_where_writing_fails(name, tmp_path):
+    (tmp_path / name).write_bytes(b"a good model")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+    try:
+        with pytest.raises(OSError, match=name):
+            export(weights_of(small(depth=1)), tmp_path / name, format_of(name))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.listdir(tmp_path) == [name] and (tmp_path / name).read_bytes() == b"a good model"
+
+
+def test_a_file_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "load_exported", lambda file: (lambda images: images.new_full((2, 9), 0.7), {}))
+    with pytest.raises(ValueError, match=r"model.pt2 is not written: its logits would be off by"):
+        export(weights_of(small(depth=1)), tmp_path / "model.pt2", "pt2")
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("name, to", [("best.json", "onnx"), ("model.onnx", "pt2"), ("model", "int8")])
+def test_a_name_of_another_format_is_refused(name, to, tmp_path):
+    suffix = ".pt2" if to == "pt2" else ".onnx"
+    with pytest.raises(ValueError, match=rf"in the format {to} must end in {suffix}, got .*{name}"):
+        export(weights_of(small()), tmp_path / name, to)
 
 
 def test_an_unknown_format_is_refused(tmp_path):

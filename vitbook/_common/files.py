@@ -24,7 +24,7 @@ def write_whole(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())  # on the disk before it takes the old one's place
-        _replace(part, path)
+        replace_file(part, path)
     except BaseException as error:
         with suppress(OSError):  # it may not be there; and where nothing may be written, nothing may be deleted
             part.unlink()
@@ -33,7 +33,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def _replace(part: Path, path: Path) -> None:
+def replace_file(part: Path, path: Path) -> None:
     """Give a file the place of another. On Windows this has to wait while somebody has the other open."""
     for pause in _PAUSES:
         try:
