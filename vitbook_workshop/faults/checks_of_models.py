@@ -3,9 +3,12 @@
 Each check raises `Failed` where it does not, and `NotAsked` where it makes no sense to ask.
 """
 
+import ast
 import copy
+import inspect
 import itertools
 import math
+import re
 import textwrap
 from collections.abc import Iterator
 
@@ -14,14 +17,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook._common.suggestions import listed
+from vitbook_workshop.faults.checks_of_learning import what_is_drawn
 from vitbook_workshop.faults.findings import Failed, NotAsked, attempt, expect, skip_if
 from vitbook_workshop.faults.model_under_test import (
+    DROPOUTS,
     ModelUnderTest,
     apart,
     dropouts,
     logits_of,
     seeded,
     stacks,
+    tensors_in,
     unregistered,
 )
 
@@ -65,7 +71,8 @@ def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
     images = tested.images()
     with torch.no_grad():
         one, other = tested.subject(images), tested.subject(images)
-    expect(tested.same(one, other), f"two calls gave logits up to {apart(one, other):.2g} apart.")
+    if not tested.same(one, other):
+        raise Failed(f"two calls gave logits up to {apart(one, other):.2g} apart.", what_is_drawn(tested))
 
 
 def images_do_not_mix(tested: ModelUnderTest) -> None:
@@ -136,11 +143,13 @@ def every_pixel_counts(tested: ModelUnderTest) -> None:
     read = torch.zeros(tested.image_shape, dtype=torch.bool, device=tested.device)
     for _ in range(4):  # the zeros of a ReLU are elsewhere each time
         images = tested.images().requires_grad_()
-        logits = seeded(tested.shaken(), images)
-        (slope,) = torch.autograd.grad((logits * tested.normal(*logits.shape)).sum(), images)
+        logits = seeded(tested.shaken().requires_grad_(), images)
+        mixture = (logits * tested.normal(*logits.shape)).sum()
+        (slope,) = torch.autograd.grad(mixture, images, materialize_grads=True, allow_unused=True)
         read |= slope.ne(0).any(dim=0)
         if read.all():
             return
+    skip_if(not read.any(), "no gradient reaches the images, although they count")
     unread = ~read.any(dim=0)
     lines = [
         f"{int(whole.sum())} {name}"
@@ -159,43 +168,101 @@ def every_pixel_counts(tested: ModelUnderTest) -> None:
 
 
 def parameters_play_a_part(tested: ModelUnderTest) -> None:
-    tested.needs_sight()
-    skip_if(_attends_to_the_batch(tested), "attention runs over the batch")
-    if any(seen.keys_seen == 1 for seen in tested.attentions_if_any):
-        raise NotAsked("an attention has a single key, so that queries make no difference")
     slopes = _slopes(tested, tested.subject)
     idle = [name for name, slope in slopes.items() if slope is None or (slope.ndim > 1 and not slope.any())]
     if idle:  # in evaluation; some models keep there what they compute of a parameter in training
         in_training = _slopes(tested, tested.shaken(training=True).requires_grad_())
         idle = [name for name in idle if in_training[name] is None or not in_training[name].any()]
-    expect(not idle, f"no gradient reaches {listed(idle)}.")
-    if tested.attentions_if_any and tested.keeps_tokens_whole:
-        for name, slope in slopes.items():
-            if slope is not None:
-                _expect_no_idle_rows(tested, name, slope)
+    reason = _why_gradients_say_little(tested)
+    if reason:  # then what no operation takes is idle, and nothing else is known to be
+        taken = {name for name, p in tested.subject.named_parameters() if id(p) in tested.recorded.used}
+        idle = [name for name in idle if name not in taken]
+    detached = _that_count(tested, idle)
+    unused = [name for name in idle if name not in detached]
+    found = [Failed(f"no gradient reaches {listed(unused)}.", _NEVER_CALLED)] if unused else []
+    if detached:
+        found.append(Failed(f"no gradient reaches {listed(detached)}, although the logits depend on it.", _DETACHED))
+    frozen = _frozen_maps(tested)
+    if frozen:
+        found.append(
+            Failed(f"{listed(frozen)} has requires_grad=False.", "a part that is frozen, and so never trained.")
+        )
+    if not reason and tested.attentions_if_any and tested.keeps_tokens_whole:
+        found += [
+            said for name, slope in slopes.items() if slope is not None and (said := _idle_rows(tested, name, slope))
+        ]
+    skip_if(reason and not found, reason)
+    if found:
+        likely = "it may be frozen on purpose" if len(found) == bool(frozen) else ""
+        evidence, causes = (
+            dict.fromkeys(words) for words in zip(*((f.evidence, f.suspect) for f in found), strict=True)
+        )
+        raise Failed(" ".join(evidence), " ".join(causes), found[0].where, likely)
+
+
+_NEVER_CALLED = (
+    "a layer that is made and never called, such as an output projection, a last LayerNorm or positions; or its result "
+    "is thrown away."
+)
+_DETACHED = "a part that runs under torch.no_grad(), or is cut off by detach() or .data: it acts, and is never trained."
+
+
+def _why_gradients_say_little(tested: ModelUnderTest) -> str:
+    if tested.blind:
+        return "the logits do not depend on the image"
+    if _attends_to_the_batch(tested):
+        return "attention runs over the batch"
+    if any(seen.keys_seen == 1 for seen in tested.attentions_if_any):
+        return "an attention has a single key, so that queries make no difference"
+    return ""
+
+
+def _that_count(tested: ModelUnderTest, names: list[str]) -> list[str]:
+    """Those of a model's parameters on which its logits depend, although no gradient comes back."""
+    images = tested.images()
+    logits = logits_of(tested.subject, images)
+
+    def count(*changed: str) -> bool:
+        model = copy.deepcopy(tested.subject)
+        with torch.no_grad():
+            for name in changed:
+                parameter = model.get_parameter(name)
+                parameter.add_(tested.normal(*parameter.shape))
+        return not tested.same(logits_of(model, images), logits)
+
+    return [name for name in names if count(name)] if names and count(*names) else []
+
+
+def _frozen_maps(tested: ModelUnderTest) -> list[str]:
+    """Frozen weights of linear maps, where the rest is not frozen."""
+    sizes = {name: p.numel() for name, p in tested.model.named_parameters() if not p.requires_grad}
+    if not 0 < 4 * sum(sizes.values()) < sum(p.numel() for p in tested.model.parameters()):
+        return []
+    maps = {id(linear.weight) for linear in tested.recorded.linear}
+    return [name for name in sizes if id(tested.subject.get_parameter(name)) in maps]
 
 
 def _slopes(tested: ModelUnderTest, model: nn.Module) -> dict[str, Tensor | None]:
     """The gradients of all that the model's owner means to train, by name."""
     trained = {name for name, parameter in tested.model.named_parameters() if parameter.requires_grad}
     named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
-    named = {name: p for name, p in named.items() if "mask_token" not in name}  # for pretraining
-    logits = seeded(model, tested.images())
-    mixture = (logits * tested.normal(*logits.shape)).sum()
+    named = {n: p for n, p in named.items() if "mask_token" not in n and p.numel()}  # the mask's is for pretraining
+    outputs = [x for x in tensors_in(seeded(model, tested.images())) if x.requires_grad]
+    mixture = torch.stack([(x * tested.normal(*x.shape)).sum() for x in outputs]).sum()
     return dict(zip(named, torch.autograd.grad(mixture, list(named.values()), allow_unused=True), strict=True))
 
 
-def _expect_no_idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> None:
-    """Of a table with a row for each token, no row is idle; of a linear map, not as many together as it has inputs."""
+def _idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> Failed | None:
+    """Of a table with a row for each token, a row that is idle; of a linear map, as many together as it has inputs."""
     if slope.ndim != 2 and not (slope.ndim == 3 and slope.shape[0] == 1):
-        return
+        return None
     idle = ~slope.flatten(0, -2).any(dim=1)
     if not idle.any():
-        return
+        return None
     tokens = tested.attentions[0].queries.shape[-2]
     if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in tested.recorded.norms):
         which = ", ".join(str(i) for i in idle.nonzero().flatten()[:4].tolist())
-        raise Failed(
+        return Failed(
             f"{name} has a row for each of {tokens} tokens; no gradient reaches row {which}.",
             "positions that some tokens do not get, such as the class token, which stands in front after the cat.",
             "07_embedding.ipynb#equation-1-complete",
@@ -203,59 +270,148 @@ def _expect_no_idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> No
     together = max(len(list(run)) for row, run in itertools.groupby(idle.tolist()) if row)
     inputs = slope.shape[-1]
     if inputs <= together < len(idle) and inputs in [seen.inputs for seen in tested.attentions]:
-        raise Failed(
+        return Failed(
             f"no gradient reaches {int(idle.sum())} of the {len(idle)} rows of {name}.",
             "queries, keys and values: one of them is taken twice, and another is never used.",
             "04_multihead.ipynb#all-heads-from-one-linear-map",
         )
+    return None
 
 
 def learned_things_are_registered(tested: ModelUnderTest) -> None:
-    for where, count in unregistered(tested.model):
-        raise Failed(f"{where} has {count:,} numbers to learn that model.parameters() lacks.")
+    lost = [f"{where} has {count:,} numbers to learn" for where, count in unregistered(tested.model)]
+    expect(not lost, f"{', '.join(lost[:4])} that model.parameters() lacks.")
 
 
 def every_dropout_acts(tested: ModelUnderTest) -> None:
-    rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(tested.model)}
-    skip_if(not rates, "there is none")
-    for kind, rate in rates.items():
-        if rate >= 0.75:
-            raise Failed(
-                f"{kind} drops {rate:.0%} of its input.",
-                "the probability to keep given as that to drop: nn.Dropout(0.1) keeps 90 %.",
-                likely="no recipe drops as much, but it can be meant",
-            )
-    for tried in rates:
-        model, images = tested.shaken(training=True), tested.images()
-        for kind, module, attribute in list(dropouts(model)):
-            setattr(module, attribute, 0.5 if kind == tried else 0.0)
-        logits = model(images)
-        expect(any(not tested.same(model(images), logits) for _ in range(4)), f"{tried} changes nothing in training.")
+    """Asked with the same random numbers, so that a dropout that never stops hides none that never acts."""
+    model, images = tested.shaken(training=True), tested.images()
+    rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(model)}
+    places, unread = list(dropouts(model)), list(_unread_arguments(model))
+    if tested.in_training.logits is not None:
+        idle = [
+            (n, m) for n, m in model.named_modules() if isinstance(m, DROPOUTS) and n not in tested.in_training.called
+        ]
+        places += [(_of_all_blocks(name), module, "p") for name, module in idle if module.p == 0]
+    skip_if(not places and not unread, "there is none, or each is 0")
+
+    def logits(acting: str, seed: int) -> Tensor:
+        for kind, module, attribute in places:
+            setattr(module, attribute, 0.5 if kind == acting else 0.0)
+        return logits_of(model, images, seed)
+
+    without = {seed: logits("", seed) for seed in range(2)}
+    never = [
+        kind
+        for kind in dict.fromkeys(kind for kind, _, _ in places)
+        if all(tested.same(logits(kind, seed), expected) for seed, expected in without.items())
+    ]
+    found = [f"{kind} changes nothing in training." for kind in never]
+    found += [f"no line of its constructor reads the argument {name}." for name in unread]
+    suspect = "" if found else _KEPT
+    if most := [f"{kind} drops {rate:.0%} of its input." for kind, rate in rates.items() if rate >= 0.75]:
+        suspect = f"a probability that nothing reads; and {_KEPT}" if found else _KEPT
+    doubt = "no recipe drops as much, but it can be meant" if most and not found else ""
+    if found and not unread and not set(never) & set(rates):
+        doubt = "its probability is 0 here, so that nothing is lost until it is set"
+    if found or most:
+        raise Failed(" ".join(found + most), suspect, likely=doubt)
+
+
+_KEPT = "the probability to keep given as that to drop: nn.Dropout(0.1) keeps 90 %."
+
+
+def _unread_arguments(model: nn.Module) -> Iterator[str]:
+    """Arguments for a dropout that no line of a constructor reads, as CLASS(NAME)."""
+    for kind in dict.fromkeys(type(module) for module in model.modules()):
+        try:
+            (function,) = ast.parse(textwrap.dedent(inspect.getsource(kind.__init__))).body
+        except (OSError, TypeError, SyntaxError, ValueError):  # no source to read
+            continue
+        if isinstance(function, ast.FunctionDef):
+            read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            given = [a.arg for a in (*function.args.args, *function.args.kwonlyargs)]
+            yield from (f"{kind.__name__}({name})" for name in given if "drop" in name and not read & {name, "locals"})
 
 
 def blocks_start_different(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
-    blocks = list(stacks(tested.model))
-    skip_if(not blocks, "no list of blocks in it")
-    for one, other in (pair for stack in blocks for pair in itertools.pairwise(stack)):
-        if one is other:
-            raise Failed("two blocks are one.", "one block put into the list several times: [Block()] * depth.")
-        pairs = [(p, q) for p, q in zip(one.parameters(), other.parameters(), strict=True) if p.ndim > 1]
-        expect(not all(torch.equal(p, q) for p, q in pairs), "two blocks have the same weights.")
+    for stack in stacks(tested.model):
+        different = len(set(map(id, stack)))
+        if different < len(stack):
+            raise Failed(
+                f"{len(stack)} layers in a row are {different}: two blocks are one.",
+                "one block put into the list several times: [Block()] * depth.",
+                likely="layers can share their weights on purpose",
+            )
+    alike: dict[tuple, list[tuple[str, Tensor]]] = {}
+    for name, p in tested.model.named_parameters():
+        if p.ndim > 1 and p.requires_grad and p.numel():
+            alike.setdefault((_of_all_blocks(name), p.shape), []).append((name, p.detach()))
+    several = [named for named in alike.values() if len(named) > 1]
+    skip_if(not several, "no two layers of one kind in it")
+    copied = [pair for named in several if (pair := _copies(named))]
+    if copied:
+        share = (
+            "" if len(copied) == len(several) else f" So it is in {len(copied)} of {len(several)} matrices of a layer."
+        )
+        in_projection = any("in_proj_weight" in one for one, _ in copied) and share
+        raise Failed(
+            f"{' and '.join(copied[0])} start with the same numbers.{share}",
+            "nn.TransformerEncoder copies its layer, and drawing every nn.Linear anew leaves in_proj_weight as it was."
+            if in_projection
+            else "",
+        )
+
+
+def _copies(named: list[tuple[str, Tensor]]) -> tuple[str, str] | None:
+    """The names of two that start with the same numbers, drawn at random: no zeros, and no pattern."""
+    first: dict[tuple, tuple[str, Tensor]] = {}
+    for name, x in named:
+        key = tuple(x.flatten()[:4].tolist())
+        if (
+            key in first
+            and torch.equal(first[key][1], x)
+            and 2 * len(x.flatten()[:4096].unique()) > len(x.flatten()[:4096])
+        ):
+            return first[key][0], name
+        first.setdefault(key, (name, x))
+    return None
+
+
+def _of_all_blocks(name: str) -> str:
+    """The name of a part without the number of its block."""
+    return re.sub(r"\d+", "*", name)
 
 
 # Logits and losses
 
 
 def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
+    positive = negative = False
     for _ in range(8):
         logits = logits_of(tested.shaken(), tested.images())
-        if (logits < 0).any():
+        ones = torch.ones_like(logits[:, 0])
+        positive, negative = positive or bool((logits > 0).any()), negative or bool((logits < 0).any())
+        if positive and negative:
             return
-    sums = logits.sum(dim=-1)
-    if tested.same(sums, torch.ones_like(sums)):
-        raise Failed("none is negative, and each row sums to 1.")
-    raise Failed("none is negative.", "a sigmoid or a ReLU after the head, which has to give any number.")
+    if not negative and tested.same(logits.sum(dim=-1), ones):
+        twice = logits.amax() <= math.e * logits.amin()  # shares of shares, which lie between 0 and 1
+        raise Failed(
+            "none is negative, and each row sums to 1.",
+            "a softmax in the model, applied twice. F.cross_entropy has one itself, and is to get neither."
+            if twice
+            else "",
+        )
+    if not negative:
+        raise Failed("none is negative.", "a sigmoid or a ReLU after the head, which has to give any number.")
+    if tested.same(logits.exp().sum(dim=-1), ones):
+        raise Failed(
+            "none is positive, and the exponentials of each row sum to 1.",
+            "log_softmax in the model: these are log-probabilities, for F.nll_loss. F.cross_entropy takes logits.",
+            likely="the loss may be F.nll_loss, and F.cross_entropy gives the same of either",
+        )
+    raise Failed("none is positive.", "a logarithm after the head, as in nn.LogSigmoid, which has to give any number.")
 
 
 def autocast_works(tested: ModelUnderTest) -> None:

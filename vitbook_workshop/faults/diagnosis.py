@@ -82,4 +82,5 @@ def _ask(must_hold: MustHold, tested: ModelUnderTest) -> Finding:
     try:
         return answer(must_hold, must_hold.of_model, tested)
     except Exception as error:  # whatever a model of unknown making may do
-        return answer(must_hold, skip_if, True, f"asking stops with {type(error).__name__}: {error}")
+        broken = tested.in_training.error and "backward raises an error"
+        return answer(must_hold, skip_if, True, broken or f"asking stops with {type(error).__name__}: {error}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from vitbook.data import Dataset
 from vitbook_workshop.faults import checks_of_data as data
+from vitbook_workshop.faults import checks_of_learning as learning
 from vitbook_workshop.faults import checks_of_models as models
 from vitbook_workshop.faults import checks_of_operations as operations
 from vitbook_workshop.faults import checks_of_parts as parts
@@ -64,6 +65,12 @@ _OF_MODELS = [
         of_model=models.every_batch_size_will_do,
     ),
     MustHold(
+        "a backward pass runs through it",
+        "10_training.ipynb#the-loop-bare",
+        suspect="an operation of the model's own whose backward pass fails: it cannot be trained.",
+        of_model=learning.backward_runs,
+    ),
+    MustHold(
         "in float64 it calculates in float64",
         "07_embedding.ipynb#four-ways-to-say-where",
         suspect="a tensor made inside forward without dtype and device of x, or kept as a plain attribute: use"
@@ -114,6 +121,12 @@ _OF_MODELS = [
         of_model=models.parameters_play_a_part,
     ),
     MustHold(
+        "the class token and the positions are learned",
+        "07_embedding.ipynb#equation-1-complete",
+        suspect="a buffer or a plain tensor, drawn once or 0, where an nn.Parameter is meant.",
+        of_model=learning.class_token_and_positions_are_learned,
+    ),
+    MustHold(
         "what is learned is registered",
         "08_encoder.ipynb#the-encoder",
         suspect="layers in a Python list or dict (use nn.ModuleList), or a tensor that is no nn.Parameter: the"
@@ -140,6 +153,13 @@ _OF_MODELS = [
         suspect="a softmax in the model. F.cross_entropy has one itself; twice, the loss cannot come near 0.",
         of_part=parts.logits_are_no_probabilities,
         of_model=models.logits_are_no_probabilities,
+    ),
+    MustHold(
+        "no dropout acts on the logits",
+        "08_encoder.ipynb#dropout-and-where-it-goes",
+        suspect="a dropout after the head: a logit that is dropped is 0, and its class neither right nor wrong. It"
+        " belongs before the last linear map.",
+        of_model=learning.no_logit_is_dropped,
     ),
     MustHold(
         "it runs under autocast",

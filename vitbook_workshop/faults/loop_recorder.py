@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 
 from vitbook._common.suggestions import listed
-from vitbook_workshop.faults.model_under_test import each_output
+from vitbook_workshop.faults.model_under_test import each_output, tensors_in
 
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
 DENSE = 200  # steps in which every loss and enough images are kept
@@ -157,7 +157,7 @@ class LoopRecorder:
     def _after_forward(self, model: nn.Module, args: tuple, output: Any) -> None:
         self._leave_entry()
         if torch.is_grad_enabled() and not self.not_finite:
-            logits = next(_tensors(output), None)
+            logits = next(tensors_in(output), None)
             if logits is not None and logits.is_floating_point() and logits.requires_grad and self._checks(logits):
                 if not logits.detach().abs().amax().isfinite():
                     self.not_finite = f"in the forward pass of step {self.step + 1}: {self._where_forward()}"
@@ -170,7 +170,7 @@ class LoopRecorder:
     def _where_forward(self) -> str:
         """Run the last forward pass once more, and name the first module whose output is not finite."""
         args, kwargs, device, autocast, dtype = self._call
-        if not all(x.isfinite().all() for x in _tensors((args, kwargs)) if x.is_floating_point()):
+        if not all(x.isfinite().all() for x in tensors_in((args, kwargs)) if x.is_floating_point()):
             return "the images themselves are not finite"
         broken = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
         if broken:
@@ -178,7 +178,7 @@ class LoopRecorder:
         culprits: list[str] = []
 
         def look(name: str, output: Any) -> None:
-            if not all(x.isfinite().all() for x in _tensors(output) if x.is_floating_point()):
+            if not all(x.isfinite().all() for x in tensors_in(output) if x.is_floating_point()):
                 culprits.append(name)
 
         buffers = [buffer.clone() for buffer in self.model.buffers()]
@@ -339,14 +339,3 @@ def _is_leaf(module: nn.Module) -> bool:
 
 def _argument(args: tuple, kwargs: dict, position: int, name: str, default: Any) -> Any:
     return args[position] if len(args) > position else kwargs.get(name, default)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dictionaries; logits before all else in one that has them."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(({"logits": value["logits"]} if "logits" in value else value).values()))
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)

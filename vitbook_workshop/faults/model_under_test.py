@@ -1,10 +1,12 @@
 """A model under examination: copies of it to try things on, and what is known of it."""
 
 import itertools
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
+DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
 LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and of fewer images
 
 
@@ -93,7 +96,12 @@ class ModelUnderTest:
         """Whether the logits do not depend on the image."""
         images = self.images().requires_grad_()
         logits = seeded(self.subject, images)
-        return not depends(logits, images) and self.same(logits, seeded(self.subject, self.images()))
+        try:
+            if depends(logits, images):
+                return False
+        except RuntimeError:  # from a backward pass that is broken: the numbers have to tell
+            pass
+        return self.same(logits, seeded(self.subject, self.images()))
 
     def needs_sight(self) -> None:
         skip_if(self.blind, "the logits do not depend on the image")
@@ -123,6 +131,33 @@ class ModelUnderTest:
         skip_if(not self.recorded.attentions, "no attention was seen")
         return self.recorded.attentions
 
+    @cached_property
+    def in_training(self) -> "TrainingPass":
+        """A forward and a backward pass in training mode; then as many more forward as make 200 logits, at most 8."""
+        model, images, seen = self.shaken(training=True), self.images(), TrainingPass()
+        with ExitStack() as stack:
+            for name, part in model.named_modules():
+                if isinstance(part, DROPOUTS):
+                    note = partial(lambda name, *_: seen.called.add(name), name)
+                    stack.callback(part.register_forward_pre_hook(note).remove)
+            try:
+                output = seeded(model, images)
+            except Exception as error:  # not every model trains on images alone; one that cannot for this reason, never
+                seen.error = _said("the forward pass", error) if "place" in str(error) else ""
+                return seen
+        try:
+            trained = [p for p in model.parameters() if p.requires_grad]
+            sums = [(x * self.normal(*x.shape)).sum() for x in tensors_in(output) if x.requires_grad]
+            if sums:
+                torch.autograd.grad(torch.stack(sums).sum(), trained, allow_unused=True)
+        except Exception as error:
+            seen.error = _said("backward", error)
+        if isinstance(output, Tensor):
+            more = min(8, 200 // output.numel())
+            seen.logits = torch.cat([output.detach(), *(logits_of(model, images, 2 + i) for i in range(more))])
+            seen.in_evaluation = logits_of(model.eval(), images)
+        return seen
+
     @property
     def keeps_tokens_whole(self) -> bool:
         """Whether no attention tears tokens or hides some; else, what is not read may follow from that."""
@@ -139,18 +174,46 @@ class ModelUnderTest:
             return []
 
 
-def seeded(model: nn.Module, x: Tensor) -> Tensor:
-    """The model's output, with the same random numbers at every call, in case it draws any."""
-    seed = torch.default_generator.manual_seed if x.device.type == "cpu" else torch.manual_seed  # of all devices: slow
+@dataclass
+class TrainingPass:
+    """What came of a model in training mode."""
+
+    error: str = ""  # of the backward pass, or of a forward pass that cannot be trained through
+    called: set[str] = field(default_factory=set)  # names of the nn.Dropout modules that were
+    logits: Tensor | None = None  # (several batches, K); None where it gives something else
+    in_evaluation: Tensor | None = None  # (B, K), of the same images
+
+
+def _said(what: str, error: Exception) -> str:
+    return textwrap.shorten(f"{what} raises {type(error).__name__}: {error}", 240, placeholder=" …")
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dictionaries; logits before all else in one that has them."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        yield from tensors_in(list(({"logits": value["logits"]} if "logits" in value else value).values()))
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_in(part)
+
+
+def seeded(model: nn.Module, x: Tensor, seed: int = 1) -> Tensor:
+    """The model's output, with the same random numbers at every call with this seed, in case it draws any."""
+    start = torch.default_generator.manual_seed if x.device.type == "cpu" else torch.manual_seed  # of all devices: slow
     with torch.random.fork_rng():
-        seed(1)
+        start(seed)
         return model(x)
 
 
-def logits_of(model: nn.Module, images: Tensor) -> Tensor:
-    """Its output without a graph, with the same random numbers at every call."""
+def logits_of(model: nn.Module, images: Tensor, seed: int = 1) -> Tensor:
+    """Its output without a graph, with the same random numbers at every call with this seed.
+
+    Of a model that gives more in training, the first.
+    """
     with torch.no_grad():
-        return seeded(model, images)
+        return next(tensors_in(seeded(model, images, seed)))
 
 
 @contextmanager
@@ -202,16 +265,14 @@ def unregistered(model: nn.Module) -> Iterator[tuple[str, int]]:
                 yield ".".join(filter(None, [path, name])), sum(x.numel() for x in lost)
 
 
-RATES = ("dropout", "attention_dropout", "attn_dropout", "dropout_p", "drop_path", "drop_prob")
-
-
 def dropouts(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
     """Where a model keeps the probability of a dropout that is not 0: (name for all blocks, module, attribute)."""
     for name, module in model.named_modules():
-        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd) or type(module).__name__.endswith("DropPath")
-        for attribute in ("p", "drop_prob") if is_dropout else RATES:
+        is_dropout = isinstance(module, DROPOUTS) or type(module).__name__.endswith("DropPath")
+        notes = [a for a in vars(module) if "drop" in a]
+        for attribute in ("p", "drop_prob") if is_dropout else notes:
             rate = getattr(module, attribute, None)
-            if not isinstance(rate, float) or rate <= 0:
+            if not isinstance(rate, float) or not 0 < rate <= 1:
                 continue
             if not is_dropout and any(getattr(part, "p", None) == rate for part in module.modules()):
                 continue  # a note of what its nn.Dropout has

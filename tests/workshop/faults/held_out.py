@@ -460,6 +460,7 @@ RIGHT = {
 # How to build it, and for each question that it fails a part of the suspect that it names: the true cause
 WRONG = {
     "Flax-like, √T": (lambda: FlaxLike("by tokens"), {SCALE: "scale"}),
+    "Flax-like, log-softmax": (lambda: FlaxLike("log"), {SHARES: "log_softmax"}),
     "Flax-like, class token last": (lambda: FlaxLike("class token last"), {READ: "wrong index"}),
     "sequence first, never turned": (
         lambda: SequenceFirst("never turned"),
@@ -483,7 +484,7 @@ WRONG = {
     "fused, keys for values": (lambda: Fused("keys for values"), {IDLE: "taken twice"}),
     "fused, batch": (lambda: Fused("batch"), {MIX: "attention over the batch"}),
 }
-UNSEEN = {"Flax-like, log-softmax": lambda: FlaxLike("log")}  # before a softmax it changes nothing
+UNSEEN = {}
 TWICE_WRONG = {
     "Llama-like, causal, no norm": (
         lambda: LlamaLike("causal", "no norm"),

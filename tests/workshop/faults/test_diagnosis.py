@@ -7,6 +7,7 @@ from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, shape_for, tutorial_p
 from small_models import HEIGHT, WIDTH, C, D, K, P, small_config
 from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
 from torch import nn
+from unlearned import RIGHT_UNLEARNED, TWICE_UNLEARNED, WRONG_UNLEARNED
 
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.diagnosis import OF_A_MODEL, diagnose, examine
@@ -24,7 +25,7 @@ def failures(model: nn.Module, *given, **how) -> dict:
 # Right models
 
 
-@pytest.mark.parametrize(("name", "build"), [*RIGHT.items(), *held_out.RIGHT.items()])
+@pytest.mark.parametrize(("name", "build"), [*RIGHT.items(), *held_out.RIGHT.items(), *RIGHT_UNLEARNED.items()])
 def test_a_right_model_passes_clean(name, build, capsys):
     diagnose(build(), shape_for(name), K)
     report = capsys.readouterr().out
@@ -69,8 +70,8 @@ def test_a_trained_model_is_not_asked_how_it_started():
 
 
 def test_a_note_of_a_rate_is_no_dropout():
-    model = OwnViT(end=nn.Dropout(0.1))
-    model.dropout_p, model.drop = 0.1, model.ways.end
+    model = OwnViT(act=nn.Sequential(nn.GELU(), nn.Dropout(0.1)))
+    model.dropout_p, model.drop = 0.1, model.ways.act
     assert not failures(model, IMAGE, K)
     model.dropout_p = 0.2
     assert set(failures(model, IMAGE, K)) == {"every_dropout_acts"}
@@ -112,7 +113,7 @@ def test_a_softmax_in_the_model_cannot_be_learned_past():
 # Mistakes in models that are not this package's
 
 
-ALL_WRONG = WRONG | TWICE_WRONG | held_out.WRONG | held_out.TWICE_WRONG
+ALL_WRONG = WRONG | TWICE_WRONG | held_out.WRONG | held_out.TWICE_WRONG | WRONG_UNLEARNED | TWICE_UNLEARNED
 ALL_UNSEEN = UNSEEN | held_out.UNSEEN
 
 
@@ -197,7 +198,7 @@ def test_under_no_grad_it_asks_the_same():
 
 def test_every_question_can_fail():
     reached = {name for mistake in MISTAKES.values() for name in mistake.seen_in_a_model}
-    reached |= {name for _, names in WRONG.values() for name in names}
+    reached |= {name for _, names in (*WRONG.values(), *WRONG_UNLEARNED.values()) for name in names}
     reached |= {"logits_come_out", "one_batch_can_be_learned", "equations_hold", "autocast_works", "export_works"}
     assert reached == {must_hold.name for must_hold in OF_A_MODEL}
 

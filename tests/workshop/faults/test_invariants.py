@@ -4,6 +4,7 @@ import inspect
 
 from vitbook_workshop.faults import (
     checks_of_data,
+    checks_of_learning,
     checks_of_models,
     checks_of_operations,
     checks_of_parts,
@@ -12,9 +13,9 @@ from vitbook_workshop.faults import (
 )
 from vitbook_workshop.faults.invariants import INVARIANTS
 
-OF_A_MODEL = (checks_of_models, checks_of_operations)
+OF_A_MODEL = (checks_of_learning, checks_of_models, checks_of_operations)
 MODULES = (*OF_A_MODEL, checks_of_data, checks_of_procedures, checks_of_parts, checks_of_training)
-TOOLS = {checks_of_models.learned_by_heart, checks_of_data.neighbors_agree}
+TOOLS = {checks_of_models.learned_by_heart, checks_of_data.neighbors_agree, checks_of_learning.what_is_drawn}
 
 
 def test_each_check_is_asked_by_the_one_entry_of_its_name():
