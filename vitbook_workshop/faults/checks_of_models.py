@@ -286,13 +286,14 @@ def learned_things_are_registered(tested: ModelUnderTest) -> None:
 def every_dropout_acts(tested: ModelUnderTest) -> None:
     """Asked with the same random numbers, so that a dropout that never stops hides none that never acts."""
     model, images = tested.shaken(training=True), tested.images()
-    rates = {kind: getattr(module, attribute) for kind, module, attribute in dropouts(model)}
-    places, unread = list(dropouts(model)), list(_unread_arguments(model))
+    places, unread, frozen = list(dropouts(model)), list(_unread_arguments(model)), _frozen_parts(model)
     if tested.in_training.logits is not None:
-        idle = [
-            (n, m) for n, m in model.named_modules() if isinstance(m, DROPOUTS) and n not in tested.in_training.called
+        idle = [(name, part) for name, part in model.named_modules() if name not in tested.in_training.called]
+        places += [
+            (_of_all_blocks(name), part, "p") for name, part in idle if isinstance(part, DROPOUTS) and not part.p
         ]
-        places += [(_of_all_blocks(name), module, "p") for name, module in idle if module.p == 0]
+    places = [place for place in places if id(place[1]) not in frozen]
+    rates = {kind: rate for kind, module, attribute in places if (rate := getattr(module, attribute))}
     skip_if(not places and not unread, "there is none, or each is 0")
 
     def logits(acting: str, seed: int) -> Tensor:
@@ -319,6 +320,15 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
 
 
 _KEPT = "the probability to keep given as that to drop: nn.Dropout(0.1) keeps 90 %."
+
+
+def _frozen_parts(model: nn.Module) -> set[int]:
+    """The ids of modules that are not trained, such as a teacher's, where others are."""
+    if not any(p.requires_grad for p in model.parameters()):
+        return set()
+    parts = [part for part in model.modules() if next(part.parameters(), None) is not None]
+    frozen = [part for part in parts if not any(p.requires_grad for p in part.parameters())]
+    return {id(inside) for part in frozen for inside in part.modules()}
 
 
 def _unread_arguments(model: nn.Module) -> Iterator[str]:
