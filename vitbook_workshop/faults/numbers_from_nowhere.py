@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from vitbook_workshop.faults.operation_recorder import OperationWatch
 
 DRAWN = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "randint", "randint_like",
          "randperm", "exponential_", "multinomial"}  # fmt: skip
@@ -26,7 +27,7 @@ class Met:
     learned_places: bool = False  # of a token: learned positions are added after it was put in front
 
 
-class ForwardWatch(TorchDispatchMode):
+class ForwardWatch(OperationWatch):
     """Inside `with ForwardWatch(images) as watch`, watch.met has what comes from nowhere.
 
     until_attention: look no further than the first softmax or fused attention. Where a number is from is known by its

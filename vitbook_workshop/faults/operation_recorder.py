@@ -78,7 +78,15 @@ class Enough(Exception):
     """All that was wanted has been seen."""
 
 
-class OperationRecorder(TorchDispatchMode):
+class OperationWatch(TorchDispatchMode):
+    """Sees operations as they run."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to hide it from torch.compile, torch would import all of that, for a second
+
+
+class OperationRecorder(OperationWatch):
     """Inside `with OperationRecorder() as recorded`, every attention that is computed is noted in recorded.attentions.
 
     until_attention: raise `Enough` after the first one. everything: read the tokens of all attentions off their
@@ -101,10 +109,6 @@ class OperationRecorder(TorchDispatchMode):
         self._origins: dict[int, tuple[Origin, Tensor]] = {}  # with the tensor, so that no other takes over its id
         self._unprojected: list[AttentionSeen] = []
         self._blends: list[tuple[AttentionSeen, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to hide this from torch.compile, torch would import all of it, for a second
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
