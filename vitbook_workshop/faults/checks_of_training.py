@@ -230,10 +230,11 @@ def parameters_are_trained(run: LoopRecorder) -> None:
             "an optimizer that was built before the model, or its head, was replaced or copied.",
         )
     trainable = [(name, p) for name, p in named if p.requires_grad and "mask_token" not in name]
+    trainable = [(name, p) for name, p in trainable if id(p) in owned or id(p) not in run.elsewhere]
     absent = [name for name, p in trainable if id(p) not in owned]
     head = named[-1][0].rpartition(".")[0]
     if absent and (2 * len(absent) < len(trainable) or any(name.startswith(head) for name in absent)):
-        raise Failed(f"{len(absent)} of {len(trainable)} parameters are not in the optimizer: {listed(absent, 3)}.")
+        raise Failed(f"{len(absent)} of {len(trainable)} parameters are in no optimizer: {listed(absent, 3)}.")
     idle = [name for name, p in trainable if id(p) in owned and id(p) not in run.reached]
     if idle:
         raise Failed(f"no gradient reaches {len(idle)} of {len(trainable)} parameters: {listed(idle, 3)}.")

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from vitbook._common.suggestions import listed
 from vitbook_workshop.faults.model_under_test import each_output, tensors_in
@@ -45,9 +46,10 @@ class LoopRecorder:
     rates: list[float] = field(default_factory=list)  # the largest learning rate of each step
     updates: dict[int, float] = field(default_factory=dict)  # step → |Δw|/|w|, median over the probes
     shortened: list[float] = field(default_factory=list)  # gradient at the step over gradient after backward
-    zeroed: list[bool] = field(default_factory=list)  # whether the gradient was empty before the step's first backward
+    zeroed: list[bool] = field(default_factory=list)  # whether some backward before the step found the gradient empty
     looks: int = 0  # steps at which gradients were looked at
     reached: set[int] = field(default_factory=set)  # ids of parameters that had a gradient
+    elsewhere: set[int] = field(default_factory=set)  # ids of parameters of other optimizers that took steps
     modes: list[bool] = field(default_factory=list)  # model.training at each training forward that was looked at
     forwards_without_gradient: Counter = field(default_factory=Counter)  # model.training → how often
     inputs: list[tuple[float, float, float, float]] = field(default_factory=list)  # min, max, mean, std
@@ -67,7 +69,7 @@ class LoopRecorder:
     _length: Tensor | None = None
     _before: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     _depth: int = 0
-    _new: bool = False  # no backward since the last step
+    _empty: bool | None = None  # whether some backward since the last step found the gradient empty; None before one
     _entry_hooks: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -86,6 +88,7 @@ class LoopRecorder:
             self.model.register_forward_hook(self._after_forward),
             self.optimizer.register_step_pre_hook(self._before_step),
             self.optimizer.register_step_post_hook(self._after_step),
+            register_optimizer_step_post_hook(self._after_any_step),
         ]
         if self.last is not None:
             hooks.append(self.last.register_hook(self._before_accumulation))
@@ -246,10 +249,9 @@ class LoopRecorder:
     # Backward
 
     def _before_accumulation(self, gradient: Tensor) -> None:
-        if self._new and self.looking:
+        if self.looking and self._empty is not True:
             kept = self.last.grad
-            self.zeroed.append(kept is None or not bool(kept.any()))
-        self._new = False
+            self._empty = kept is None or not bool(kept.any())
         self._pulled = True
 
     def _after_accumulation(self, parameter: Tensor) -> None:
@@ -303,9 +305,15 @@ class LoopRecorder:
             ratios = sorted(ratio for ratio in ratios if math.isfinite(ratio))
             if ratios:
                 self.updates[self.step] = ratios[len(ratios) // 2]
-        self._before, self._length = [], None
+        if self._empty is not None and self.step:
+            self.zeroed.append(self._empty)
+        self._before, self._length, self._empty = [], None, None
         self.step += 1
-        self._fresh, self._pulled, self._early, self._new = False, False, False, True
+        self._fresh, self._pulled, self._early = False, False, False
+
+    def _after_any_step(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
+        if optimizer is not self.optimizer:
+            self.elsewhere |= {id(p) for group in optimizer.param_groups for p in group["params"]}
 
     # Schedule
 

@@ -327,6 +327,36 @@ def epochs(rate=1e-3, evaluation=True, back=True, schedule=None, per_step=False,
     return run
 
 
+def two_optimizers(of_head="all", watched=0, others_every=1, schedules=False, apart=False):
+    """One for the blocks, one for the rest, both watched; apart: each with a forward and a backward pass of its own."""
+
+    def run():
+        model = ViT()
+        rest = [p for name, p in model.named_parameters() if not name.startswith("blocks")]
+        rest = (
+            [p for p in rest if p is not model.head.weight and p is not model.head.bias] if of_head == "none" else rest
+        )
+        pair = [AdamW(model.blocks.parameters(), 1e-3), SGD(rest, 0.05, momentum=0.9)]
+        plans = [lr.CosineAnnealingLR(one, STEPS) for one in pair] if schedules else []
+        with watch(model, pair[0]) as one, watch(model, pair[1]) as other:
+            for step, (images, labels) in enumerate(batches()):
+                if not apart:
+                    for optimizer in pair:
+                        optimizer.zero_grad()
+                    F.cross_entropy(model(images), labels).backward()
+                for i, optimizer in enumerate(pair):
+                    if apart:
+                        optimizer.zero_grad()
+                        F.cross_entropy(model(images), labels).backward()
+                    if i == watched or step % others_every == 0:
+                        optimizer.step()
+                for plan in plans:
+                    plan.step()
+        return (one, other)[watched]
+
+    return run
+
+
 def home_made_loss(logits, labels):
     return -(F.log_softmax(logits, dim=-1) * F.one_hot(labels, K)).sum(dim=-1).mean()
 
@@ -404,6 +434,10 @@ RIGHT: dict[str, Callable] = {
     ),
     "the start of a long warm-up": lambda: train(schedule=lambda o: lr.LambdaLR(o, lambda s: min(1.0, s / 5000))),
     "decay by epochs": epochs(schedule=lambda o: lr.StepLR(o, 1, 0.1)),
+    "two optimizers": two_optimizers(),
+    "two optimizers, the second": two_optimizers(watched=1),
+    "two optimizers in turn": two_optimizers(apart=True, schedules=True),
+    "two optimizers, one now and then": two_optimizers(others_every=4, apart=True),
     "home-made loss": lambda: train(loss=home_made_loss),
     "label smoothing": lambda: train(loss=nn.CrossEntropyLoss(label_smoothing=0.1)),
     "summed loss": lambda: train(loss=lambda x, y: F.cross_entropy(x, y, reduction="sum") / len(y)),
@@ -600,6 +634,7 @@ WRONG: dict[str, dict[str, Callable]] = {  # the question that must find them â†
         "another optimizer zeroed": lambda: train(zero=False, after_backward=zero_another),
     },
     "parameters_are_trained": {
+        "head in neither optimizer": two_optimizers(of_head="none"),
         "positions not in the optimizer": lambda: train(optimizer=without("none")),
         "head not in the optimizer": lambda: train(optimizer=without("head")),
         "head replaced later": replaced_head,
