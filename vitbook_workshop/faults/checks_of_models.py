@@ -4,7 +4,6 @@ Each check raises `Failed` where it does not, and `NotAsked` where it makes no s
 """
 
 import ast
-import copy
 import inspect
 import itertools
 import math
@@ -23,6 +22,7 @@ from vitbook_workshop.faults.model_under_test import (
     DROPOUTS,
     ModelUnderTest,
     apart,
+    copy_of,
     dropouts,
     logits_of,
     seeded,
@@ -55,7 +55,7 @@ def every_batch_size_will_do(tested: ModelUnderTest) -> None:
 def float64_works(tested: ModelUnderTest) -> None:
     skip_if(tested.device.type == "mps", "this device has no float64")
     skip_if(next(unregistered(tested.model), None), "it holds layers that double() does not reach")
-    model = copy.deepcopy(tested.model).double().eval()
+    model = copy_of(tested.model).double().eval()
     logits = attempt(lambda: logits_of(model, tested.images(1 if tested.large else None).double()))
     expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
 
@@ -223,7 +223,7 @@ def _that_count(tested: ModelUnderTest, names: list[str]) -> list[str]:
     logits = logits_of(tested.subject, images)
 
     def count(*changed: str) -> bool:
-        model = copy.deepcopy(tested.subject)
+        model = copy_of(tested.subject)
         with torch.no_grad():
             for name in changed:
                 parameter = model.get_parameter(name)
@@ -426,7 +426,7 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
 
 def autocast_works(tested: ModelUnderTest) -> None:
     images = tested.images().float()
-    model = copy.deepcopy(tested.model).float().eval()
+    model = copy_of(tested.model).float().eval()
     with torch.no_grad(), torch.autocast(tested.device.type, torch.bfloat16):
         logits = attempt(lambda: model(images))
     expect(bool(logits.isfinite().all()), "in bfloat16 some logits are infinite or NaN.")
@@ -435,7 +435,7 @@ def autocast_works(tested: ModelUnderTest) -> None:
 def export_works(tested: ModelUnderTest) -> None:
     skip_if(not tested.export, "export=True asks it")
     with torch.no_grad():
-        attempt(lambda: torch.export.export(copy.deepcopy(tested.model).eval(), (tested.images().float(),)))
+        attempt(lambda: torch.export.export(copy_of(tested.model).eval(), (tested.images().float(),)))
 
 
 def first_loss_is_near_ln_k(tested: ModelUnderTest) -> None:

@@ -3,9 +3,9 @@
 No name and no class is looked at, so that it does not matter who wrote the model.
 """
 
-import copy
 import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,8 @@ from vitbook.patches import HybridEmbedding
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import Failed, NotAsked, expect, skip_if
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
-from vitbook_workshop.faults.model_under_test import ModelUnderTest, depends, seeded, stacks
-from vitbook_workshop.faults.operation_recorder import AttentionSeen, Origin, is_right_scale
+from vitbook_workshop.faults.model_under_test import ModelUnderTest, depends, logits_of, seeded, stacks
+from vitbook_workshop.faults.operation_recorder import AttentionSeen, Origin, is_right_scale, matrices
 
 # Patches
 
@@ -28,7 +28,7 @@ def a_token_is_a_rectangle(tested: ModelUnderTest) -> None:
         recorded, _ = tested.record(model, images, until_attention=True)
         if not recorded.attentions or not depends(recorded.attentions[0].queries, images):
             raise NotAsked("no attention was seen whose queries are made of the image")
-        rows = recorded.attentions[0].queries.flatten(0, -3)[-1]
+        rows = matrices(recorded.attentions[0].queries)[-1]
         middle = [row @ tested.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
         _expect_whole_vectors(middle, recorded.feature_map)
         slopes = [torch.autograd.grad(number, images, retain_graph=True)[0] for number in middle]
@@ -84,41 +84,47 @@ def _unbroken(lines: Tensor) -> bool:
 
 
 def heads_keep_tokens_whole(tested: ModelUnderTest) -> None:
-    attentions = tested.attentions
-    skip_if(all(seen.split is None for seen in attentions), "what happens to its values cannot be followed")
-    split = sum(seen.split is False for seen in attentions)
-    joined = sum(seen.joined is False for seen in attentions)
-    if split:
+    skip_if(all(seen.split is None for seen in tested.attentions), "what happens to its values cannot be followed")
+    if split := _in_layers(tested, lambda seen: seen.split is False):
         raise Failed(
-            f"in {split} of {len(attentions)} attentions, several rows of a head come from the same token.",
+            f"in {split}, several rows of a head come from the same token.",
             "view(B, h, T, D_h) without a transpose, or a fused kernel fed (B, T, h, D_h): it takes (B, h, T, D_h).",
         )
-    if joined:
+    if joined := _in_layers(tested, lambda seen: seen.joined is False):
         raise Failed(
-            f"in {joined} of {len(attentions)} attentions, the output projection gets several tokens in one row.",
+            f"in {joined}, the output projection gets several tokens in one row.",
             "heads joined by view or reshape without a transpose: (B, h, T, D_h) has to become (B, T, h, D_h) first.",
         )
 
 
+def _in_layers(tested: ModelUnderTest, wrong: Callable[[AttentionSeen], bool]) -> str:
+    """In how many attentions something is wrong, in words; "" where in none. Those of one layer are one."""
+    layers = tested.recorded.layers if tested.attentions else []
+    count = sum(any(map(wrong, layer)) for layer in layers)
+    return f"{count} of {len(layers)} attentions" if count else ""
+
+
 def heads_see_whole_tokens(tested: ModelUnderTest) -> None:
-    known = [seen for seen in tested.attentions if seen.projection is not None and seen.inputs]
-    skip_if(not known, "no output projection was seen")
+    known = [seen for seen in tested.attentions if seen.into and seen.inputs]
+    skip_if(not known, "where its heads are joined was not seen")
     for seen in known:
-        width, inner = seen.projection.shape[:2]
+        width, inner = (seen.into, seen.into) if seen.projection is None else seen.projection.shape[:2]
         sliced = width == inner > seen.inputs == seen.width
         expect(not sliced, f"a token has {width} numbers; queries are made of {seen.inputs}, as many as a head has.")
 
 
 def weights_sum_to_one(tested: ModelUnderTest) -> None:
-    attentions = tested.attentions
-    wrong = [seen for seen in attentions if not torch.allclose(seen.sums, torch.ones_like(seen.sums), atol=1e-4)]
+    def is_wrong(seen: AttentionSeen) -> bool:
+        return not torch.allclose(seen.sums, torch.ones_like(seen.sums), atol=1e-4)
+
+    wrong = list(filter(is_wrong, tested.attentions))
     if not wrong:
         return
     sums = torch.cat([seen.sums.flatten() for seen in wrong])
     least, most = sums.min().item(), sums.max().item()
     over = {-2: "the queries (dim=-2)", -3: "the heads (dim=1)", -4: "the batch (dim=0)"}.get(wrong[0].axis)
     raise Failed(
-        f"in {len(wrong)} of {len(attentions)} attentions they sum to {least:.2g} to {most:.2g}.",
+        f"in {_in_layers(tested, is_wrong)} they sum to {least:.2g} to {most:.2g}.",
         f"a softmax over {over} instead of the keys (dim=-1)." if over else "weights changed after the softmax.",
     )
 
@@ -154,12 +160,13 @@ def _why_scaled_so(seen: AttentionSeen) -> str:
 
 
 def tokens_see_the_later_ones(tested: ModelUnderTest) -> None:
-    causal = sum(seen.causal for seen in tested.attentions)
-    expect(not causal, f"in {causal} of {len(tested.attentions)} attentions no token sees a later one.")
+    causal = _in_layers(tested, lambda seen: seen.causal)
+    expect(not causal, f"in {causal} no token sees a later one.")
 
 
 def blocks_add(tested: ModelUnderTest) -> None:
-    """The image passes where all maps from the first attention to the last are 0, or those of the last block."""
+    """What stands before the blocks passes where their maps are 0: all from the first attention to the last, or those
+    of the last block. That it passes is seen by other images, and by another embedding of them."""
     tested.needs_sight()
     recorded = tested.recorded
     if recorded.added_twice:
@@ -168,35 +175,47 @@ def blocks_add(tested: ModelUnderTest) -> None:
             "tokens are added twice: what adds its input itself stands in one more residual connection.",
             likely="they may be meant to count twice",
         )
-    maps, first = [id(linear.weight) for linear in recorded.linear], tested.attentions[0]
+    maps = [id(linear.weight) for linear in recorded.linear if linear.weight is not None]
+    first = tested.attentions[0]
     tokens = first.queries.shape[-2]
     alike = [seen for seen in tested.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
     alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
     skip_if(len({id(seen.weight) for seen in alike}) < 2, "its blocks are not several of one kind")
     last, place = id(alike[-1].weight), tested.attentions.index(alike[-1])
-    images = tested.images().requires_grad_()
-    silent = _silenced(tested.subject, set(maps[maps.index(id(alike[0].weight)) : maps.index(last)]))
-    attention = tested.record(silent, images)[0].attentions[place]
-    expect(
-        depends(attention.queries, images) or depends(attention.keys, images),
-        "where the layers before it add nothing, the last attention gets nothing of the image.",
-    )
+    used = list(recorded.used)
+    before = set(used[: used.index(id(alike[0].weight))])
+    images = tested.images(), tested.images()
+
+    def passes(silent: set[int], look: Callable[[nn.Module, Tensor], list[Tensor]]) -> bool:
+        seen = []
+        for x, other in zip(images, (set(), before - silent), strict=True):
+            with tested.altered(silent, torch.zeros_like), tested.altered(other, lambda p: p + torch.randn_like(p)):
+                seen.append([y.detach() for y in look(tested.subject, x)])
+        return not all(map(tested.same, *seen))
+
+    def last_attention(model: nn.Module, x: Tensor) -> list[Tensor]:
+        seen = tested.record(model, x)[0].attentions[place]
+        return [seen.queries, seen.keys]
+
+    between = set(maps[maps.index(id(alike[0].weight)) : maps.index(last)])
+    skip_if(not between <= {id(p) for p in tested.subject.parameters()}, "its layers are not registered")
+    if not passes(between, last_attention):
+        raise Failed("where the layers before it add nothing, the last attention gets nothing of the image.")
+    with tested.altered(between, torch.zeros_like):
+        without = logits_of(tested.subject, images[0])
+    if tested.same(without, logits_of(tested.subject, images[0])):
+        raise Failed(
+            "the layers before the last can be silenced, and the logits stay as they are.",
+            "layers that are not chained: in `for block in blocks: out = block(x)` each gets the embedding, and the"
+            " last alone counts. It should be x = block(x).",
+            "08_encoder.ipynb#the-encoder",
+        )
     blocks = [{id(p) for p in block.parameters()} for stack in stacks(tested.subject) for block in stack]
     block = next((block for block in blocks if last in block), set())
-    logits = seeded(_silenced(tested.subject, block & set(maps)), images)
     expect(
-        depends(logits, images), "where the layers of the last block add nothing, the logits know nothing of the image."
+        passes(block & set(maps), lambda model, x: [logits_of(model, x)]),
+        "where the layers of the last block add nothing, the logits know nothing of the image.",
     )
-
-
-def _silenced(model: nn.Module, silent: set[int]) -> nn.Module:
-    """A copy in which the parameters of those ids are 0."""
-    silenced = copy.deepcopy(model)
-    with torch.no_grad():
-        for original, parameter in zip(model.parameters(), silenced.parameters(), strict=True):
-            if id(original) in silent:
-                parameter.zero_()
-    return silenced
 
 
 def mlps_have_an_activation(tested: ModelUnderTest) -> None:
@@ -244,13 +263,25 @@ def _starts_an_mlp(one: Origin, next_one: Origin, looking: set[int]) -> bool:
 def each_token_is_normalized(tested: ModelUnderTest) -> None:
     recorded = tested.recorded
     skip_if(not recorded.norms, "no norm was seen")
-    tokens = tested.attentions[0].queries.shape[-2]
+    first = tested.attentions[0]
+    tokens, width = first.queries.shape[-2], first.inputs
     for norm in recorded.norms:
         if len(norm.sizes) == 2 and norm.sizes[0] == tokens:
             raise Failed(
                 f"one runs over {tokens} tokens × {norm.sizes[1]} numbers.",
                 "LayerNorm((T, D)) for LayerNorm(D): tokens are normalized together.",
                 likely="some do so on purpose, on channels first",
+            )
+        if norm.sizes in ((tokens,), (tokens - 1,)) and width in norm.shape and width not in norm.sizes:
+            if norm.batch_norm:
+                raise Failed(
+                    f"one has a mean and a variance for each of {norm.sizes[0]} tokens.",
+                    "BatchNorm over the tokens in the place of LayerNorm(D), which knows no batch and no place.",
+                )
+            raise Failed(
+                f"one runs over the {norm.sizes[0]} tokens, and not over the {width} numbers of each.",
+                "LayerNorm over the tokens: a wrong axis, LayerNorm(T), or tokens transposed before it. It runs over"
+                " the last axis of (B, T, D): LayerNorm(D).",
             )
         if norm.eps is not None and norm.eps > 1e-3:
             raise Failed(
@@ -265,13 +296,17 @@ def each_token_is_normalized(tested: ModelUnderTest) -> None:
 
 
 def head_gets_normalized_tokens(tested: ModelUnderTest) -> None:
+    """Asked of the first map after the last residual connection, whatever pools the tokens before it."""
     recorded = tested.recorded
-    head = recorded.linear[-1]
-    if head.output.shape[-1] != tested.num_classes or all(linear.fed_by != "norm" for linear in recorded.linear):
-        raise NotAsked("no linear head, or no norms before the layers")
+    skip_if(not recorded.linear or not recorded.sums, "no linear maps or no sums were seen")
+    head = [linear for linear in recorded.linear if linear.step > recorded.sums[-1].step]
+    if not head or head[-1].output.shape[-1] != tested.num_classes:
+        raise NotAsked("no linear head after the last residual connection")
+    skip_if(all(linear.fed_by != "norm" for linear in recorded.linear), "no norms before the layers")
     if tested.attentions[0].queries.shape[-2] != tested.attentions[-1].queries.shape[-2]:
         raise NotAsked("its last attention pools the tokens")
-    expect(head.fed_by != "sum", "it gets the sum of the last block's residual connection.")
+    layers = f"a head of {len(head)} layers" if len(head) > 1 else "it"
+    expect(head[0].fed_by != "sum", f"{layers} gets the sum of the last block's residual connection.")
 
 
 def patches_are_read_alike(tested: ModelUnderTest) -> None:
@@ -294,18 +329,23 @@ def _tokens_read(tested: ModelUnderTest, model: nn.Module) -> tuple[Tensor, Tens
     images = tested.images().requires_grad_()
     recorded, logits = tested.record(model, images)
     of_others = tested.record(model, tested.images(), until_attention=True)[0].attentions
-    first, last = recorded.attentions[0].queries, recorded.attentions[-1].queries
-    if first.shape != last.shape or first.shape[0] % tested.batch or not last.requires_grad:
+    first, last = recorded.layers[0], recorded.layers[-1]
+    queries = recorded.attentions[0].queries
+    shapes = {seen.queries.shape for seen in (*first, *last)}
+    if len(shapes) > 1 or len(first) != len(last) or not last[0].queries.requires_grad:
         raise NotAsked("its tokens are others at the end than at the start")
-    skip_if(first.ndim != 3 and first.shape[0] != tested.batch, "its tokens are cut into windows")
-    skip_if(not depends(first, images), "its first queries are not made of the image")
-    middle = first[..., first.shape[-2] // 2, :]
+    shape = queries.shape
+    skip_if(len(first) == 1 and len(shape) != 3 and shape[0] != tested.batch, "its tokens are cut into windows")
+    skip_if(len(first) == 1 and shape[0] % tested.batch != 0, "its tokens are others for each image")
+    skip_if(not depends(queries, images), "its first queries are not made of the image")
+    middle = queries[..., shape[-2] // 2, :]
     if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
         raise NotAsked("its tokens are mixed before the first attention")
-    rows = (of_others[0].queries - first).detach().reshape(tested.batch, -1, *first.shape[-2:])
-    patches = rows.abs().amax(dim=(0, 1, 3)) > 1e-6 * first.detach().abs().max()
-    slope = torch.autograd.grad((logits * tested.normal(*logits.shape)).sum(), last)[0]
-    return patches, slope.reshape(rows.shape).ne(0).any(dim=3).any(dim=1).any(dim=0)
+    changed = matrices((of_others[0].queries - queries).detach()).abs().amax(dim=(0, 2))
+    patches = changed > 1e-6 * queries.detach().abs().max()
+    last_queries = [seen.queries for seen in last]
+    slopes = torch.autograd.grad((logits * tested.normal(*logits.shape)).sum(), last_queries)
+    return patches, torch.stack([matrices(slope).ne(0).any(2).any(0) for slope in slopes]).any(0)
 
 
 def _reads_alike(patches: Tensor, read: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """A model under examination: copies of it to try things on, and what is known of it."""
 
 import itertools
+import math
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,12 +9,13 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
 from vitbook_workshop.faults.findings import NotAsked, skip_if
-from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder
+from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
@@ -42,7 +44,7 @@ class ModelUnderTest:
         batches = sorted(BATCHES, key=lambda batch: batch != 2) if self.large else BATCHES
         for dtype, batch in itertools.product(dtypes, batches):
             try:
-                model = deepcopy(self.model).to(dtype).eval()
+                model = copy_of(self.model).to(dtype).eval()
                 with torch.no_grad():
                     logits = model(torch.randn(batch, *image_shape, dtype=dtype).to(self.device))
             except Exception as error:
@@ -56,7 +58,7 @@ class ModelUnderTest:
 
     def copy(self, training: bool = False) -> nn.Module:
         """The model as it is."""
-        return deepcopy(self.model).to(self.dtype).train(training)
+        return copy_of(self.model).to(self.dtype).train(training)
 
     def shaken(self, training: bool = False) -> nn.Module:
         """The model with some noise on every parameter, so that no zero, as in a new head, hides anything.
@@ -66,7 +68,7 @@ class ModelUnderTest:
         model = self.copy(training)
         with torch.no_grad():
             for parameter in model.parameters():
-                width = parameter[0].numel() if parameter.ndim in (2, 4) else 1
+                width = math.prod(parameter.shape[1:]) if parameter.ndim in (2, 4) else 1
                 parameter.add_(self.normal(*parameter.shape), alpha=min(0.1, 0.5 * width**-0.5))
         return model
 
@@ -158,6 +160,56 @@ class ModelUnderTest:
             seen.in_evaluation = logits_of(model.eval(), images)
         return seen
 
+    @cached_property
+    def attention_seen(self) -> tuple[int, int]:
+        """In how many of its blocks attention was recognized, and how many they are: (n, blocks).
+
+        Blocks are what stands in lists of modules of one kind, the outermost ones; without such a list, what is seen.
+        """
+        looking = {id(seen.weight) for seen in self.attentions_if_any}
+        lists = [[{id(p) for p in block.parameters()} for block in stack] for stack in stacks(self.subject)]
+        outer = [one for one in lists if not any(set().union(*one) < set().union(*other) for other in lists)]
+        attending = [blocks for blocks in outer if any(looking & block for block in blocks)]
+        if attending:
+            seen = [bool(looking & block) for blocks in attending for block in blocks]
+            return sum(seen), len(seen)
+        layers = len(self.recorded.layers) if looking else 0
+        return layers, max([layers, *map(len, outer)])
+
+    @cached_property
+    def changed_rows(self) -> tuple[Tensor, Tensor]:
+        """Which rows of the first attention's queries and keys change with the first image: (matrices, T) each."""
+        skip_if(self.batch == 1, "the model takes one image at a time")
+        one = self.images()
+        other = one.clone()
+        other[0] = self.images(1)[0]
+        looks = [self.record(self.subject, x, until_attention=True)[0].attentions for x in (one, other)]
+        skip_if(not all(looks), "no attention was seen")
+        rows = [[matrices(x.detach()) for x in (look.queries, look.rows_of_keys)] for (look,) in looks]
+        queries, keys = ((a - b).abs().amax(-1) > 1e-6 * a.abs().max() for a, b in zip(*rows, strict=True))
+        return queries, keys
+
+    @property
+    def attends_to_the_batch(self) -> bool:
+        """Whether the tokens that attend to one another are one of each image."""
+        try:
+            queries, _ = self.changed_rows
+        except NotAsked:
+            return False
+        return bool(queries.shape[1] == self.batch and (queries.sum(1) == 1).all() and queries[:, 0].all())
+
+    @contextmanager
+    def altered(self, parameters: set[int], alter: Callable[[Tensor], Tensor]) -> Iterator[nn.Module]:
+        """Meanwhile, the parameters of `subject` with those ids are others. No graph notices."""
+        kept = [(p, p.data) for p in self.subject.parameters() if id(p) in parameters]
+        try:
+            for parameter, data in kept:
+                parameter.data = alter(data)
+            yield self.subject
+        finally:
+            for parameter, data in kept:
+                parameter.data = data
+
     @property
     def keeps_tokens_whole(self) -> bool:
         """Whether no attention tears tokens or hides some; else, what is not read may follow from that."""
@@ -197,6 +249,17 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from tensors_in(part)
+
+
+def copy_of(model: nn.Module) -> nn.Module:
+    """A copy, even where the model keeps activations of its last run, which deepcopy refuses to copy."""
+    copied = Tensor.__deepcopy__
+
+    def cut_off(tensor: Tensor, memo: dict) -> Tensor:
+        return copied(tensor if tensor.is_leaf else tensor.detach(), memo)
+
+    with patch.object(Tensor, "__deepcopy__", cut_off):
+        return deepcopy(model)
 
 
 def seeded(model: nn.Module, x: Tensor, seed: int = 1) -> Tensor:

@@ -27,49 +27,76 @@ class AttentionSeen:
     weight: nn.Parameter | None  # of the linear map that made the queries
     axis: int  # over which the weights sum to 1, or else over which the softmax runs, from the end
     inputs: int  # of the linear map that made the queries
+    layer: int  # how many attentions, one after another, its queries and keys have come through
+    peak: float  # the largest weight of a query, on the average
     split: bool | None = None  # the rows of a head are different tokens; None where that cannot be read off
     joined: bool | None = None  # the output projection gets the answers of one query at a time
     projection: nn.Parameter | None = None  # the weight of the output projection
+    into: int = 0  # how many numbers its heads, joined, give for a token
+
+    @property
+    def rows_of_keys(self) -> Tensor:
+        """(..., keys, d): the product has them as columns, torch's kernels as rows."""
+        return self.keys.mT if self.keys.shape[-2] == self.width else self.keys
 
     @property
     def keys_seen(self) -> int:
-        """How many there are; the product has them as columns, torch's kernels as rows."""
-        rows, columns = self.keys.shape[-2:]
-        return columns if rows == self.width else rows
+        """How many there are."""
+        return self.rows_of_keys.shape[-2]
 
 
 @dataclass(frozen=True)
 class Origin:
     """Where a tensor comes from."""
 
-    # "parameter", "linear", "norm", "activation", "sum", "product", "softmax", "blend"; "" for others
+    # "parameter", "linear", "norm", "activation", "sum", "product", "exp", "softmax", "blend"; "" for others
     made_by: str = ""
     factor: float | None = 1.0  # the numbers that it was multiplied by since the last linear map; None for unknown
     width: int = 0  # of the vectors that the linear map or the product took
     weight: nn.Parameter | None = None  # itself, or that of the last linear map
-    fed_by: str = ""  # what made the input of that map
+    fed: "Origin | None" = None  # the input of that map
     output: Tensor | None = None  # of that map, (..., tokens, D)
     operands: tuple[Tensor, ...] = ()  # of the product
     axis: int = -1  # over which the softmax runs
+    mixed: bool = False  # the weights of several heads are mixed after the softmax
+    gain: nn.Parameter | None = None  # of the norm
+    step: int = 0  # of the operation that made its numbers; what only moves them is none
+    layer: int = 0  # how many attentions, one after another, they have come through
+
+    @property
+    def fed_by(self) -> str:
+        """What made the input of that map."""
+        return self.fed.made_by if self.fed else ""
 
 
 @dataclass(frozen=True)
 class NormSeen:
     """One normalization, as it was computed."""
 
-    sizes: tuple[int, ...]  # of the axes that it runs over
+    sizes: tuple[int, ...]  # of the axes that it runs over; of a BatchNorm, how many means and variances it has
+    shape: tuple[int, ...]  # of what is normalized
     eps: float | None = None
     correction: float = 0  # variances are divided by the size minus this
+    batch_norm: bool = False
     of_batch: bool = False  # by the mean and variance of this batch
+
+
+@dataclass(frozen=True)
+class SumSeen:
+    """Two tensors of tokens, added."""
+
+    terms: tuple[Origin, Origin]
+    step: int
 
 
 MOVES = (
     "view _unsafe_view reshape transpose permute t expand unsqueeze squeeze select slice split split_with_sizes unbind "
-    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout "
-    "view_as_complex view_as_real"
+    "index index_select roll flip neg stack clone _to_copy detach alias chunk contiguous native_dropout unfold "
+    "view_as_complex view_as_real copy_ _reshape_alias _conj lift_fresh constant_pad_nd pad"
 )
-KEEPS = set(MOVES.split()) | {"masked_fill", "masked_fill_", "where", "mean", "sum"}
-NORMS = {"native_layer_norm", "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "_fused_rms_norm"}
+POOLS = "masked_fill masked_fill_ where mean sum amax max avg_pool2d adaptive_avg_pool1d _adaptive_avg_pool2d"
+MOVING = set(MOVES.split())
+KEEPS = MOVING | set(POOLS.split())
 ACTIVATIONS = {"gelu", "gelu_", "relu", "relu_", "silu", "silu_"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
 
@@ -103,8 +130,11 @@ class OperationRecorder(OperationWatch):
         self.branches_activated = 0  # what is added to the tokens (B, T, D) comes right from an activation
         self.added_twice = 0  # tokens (B, T, D) are added to a sum that they are a part of already
         self.norms: list[NormSeen] = []
+        self.sums: list[SumSeen] = []  # of tokens
+        self.lost: set[str] = set()  # operations that could not be followed
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
         self.used: dict[int, None] = {}  # ids of parameters, in the order in which operations take them
+        self.steps = 0
         self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
         self._origins: dict[int, tuple[Origin, Tensor]] = {}  # with the tensor, so that no other takes over its id
         self._unprojected: list[AttentionSeen] = []
@@ -113,23 +143,43 @@ class OperationRecorder(OperationWatch):
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
-        origin = self._origin_of(operation.overloadpacket.__name__, args, named, result)
+        name, self.steps = operation.overloadpacket.__name__, self.steps + 1
+        tensors = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
+        before = self.attentions[:]
+        try:
+            origin = self._origin_of(name, tensors, args, named, result) if tensors else Origin()
+        except Enough:
+            raise
+        except Exception:  # whatever tensors of unknown making may do
+            self.lost.add(name)
+            origin = Origin()
+        layer = max((self.origin(x).layer for x in tensors), default=0) + (len(self.attentions) > len(before))
+        origin = replace(origin, layer=layer, step=origin.step if name in MOVING else self.steps)
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
                 self._origins[id(tensor)] = origin, tensor
+                if name.endswith("_") and tensor._base is not None:  # written into a part of it
+                    self._origins[id(tensor._base)] = origin, tensor._base
         return result
+
+    @property
+    def layers(self) -> list[list[AttentionSeen]]:
+        """The attentions: in one list those of a layer, which may look at images or heads one by one."""
+        layers: dict[tuple[int, int], list[AttentionSeen]] = {}
+        for seen in self.attentions:
+            layers.setdefault((seen.layer, id(seen.projection)), []).append(seen)
+        return list(layers.values())
 
     def origin(self, x: Any) -> Origin:
         if id(x) in self._origins:
             return self._origins[id(x)][0]
         return Origin("parameter", weight=x) if isinstance(x, nn.Parameter) else Origin()
 
-    def _origin_of(self, name: str, args: tuple, named: dict, result: Any) -> Origin:
-        tensors = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
-        if not tensors:
-            return Origin()
+    def _origin_of(self, name: str, tensors: list[Tensor], args: tuple, named: dict, result: Any) -> Origin:
         self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))
         main = max(tensors, key=lambda x: (self.origin(x).operands != (), x.numel()))
+        if name == "copy_":
+            main = tensors[-1]
         origin = self.origin(main)
         self._note_norm(name, main, named, origin)
         if name in KEEPS:
@@ -141,7 +191,9 @@ class OperationRecorder(OperationWatch):
         if name in ("add", "add_"):
             return self._added(origin, tensors, result)
         if name in ("mul", "mul_", "div", "div_"):
-            return self._scaled(origin, args[1] if main is args[0] else args[0], "div" in name)
+            return self._scaled(origin, main, args[1] if main is args[0] else args[0], "div" in name)
+        if name == "exp" and origin.made_by == "product":
+            return replace(origin, made_by="exp")
         if name in ("_softmax", "softmax", "_safe_softmax") and origin.made_by == "product":
             return replace(origin, made_by="softmax", axis=named["dim"] % main.ndim - main.ndim)
         if name in PRODUCTS:
@@ -153,47 +205,72 @@ class OperationRecorder(OperationWatch):
             return self._mapped(x.flatten(2).mT, self.origin(x), weight, result.flatten(2).mT, weight[0].numel())
         if name.startswith("_scaled_dot_product"):
             return self._fused(*tensors[:3], named, result[0])
-        if name in ACTIVATIONS:
+        if name in ACTIVATIONS and not origin.operands:
             self.activations_twice += origin.made_by == "activation"
-            return replace(origin, made_by="activation", factor=None, operands=())
-        return replace(origin, made_by="norm" if name in NORMS else "", factor=None, operands=())
+            return replace(origin, made_by="activation", factor=None)
+        if origin.made_by == "softmax":
+            return replace(origin, mixed=True)
+        if origin.operands:
+            return replace(origin, factor=None)  # scores, bounded or normalized
+        if "norm" in name:
+            gain = next((x for x in tensors if isinstance(x, nn.Parameter) and x.ndim == 1), None)
+            return replace(origin, made_by="norm", factor=None, gain=gain)
+        return replace(origin, made_by="", factor=None)
 
     def _note_norm(self, name: str, x: Tensor, named: dict, origin: Origin) -> None:
         """Remember a normalization of activations, or the variance that a hand-made one computes."""
+        shape = tuple(x.shape)
         if name in ("native_layer_norm", "_fused_rms_norm"):
-            self.norms.append(NormSeen(tuple(named["normalized_shape"]), named.get("eps")))
-        elif name in ("native_batch_norm", "_native_batch_norm_legit") and named.get("training"):
-            self.norms.append(NormSeen((x.shape[1],), of_batch=True))
+            self.norms.append(NormSeen(tuple(named["normalized_shape"]), shape, named.get("eps")))
+        elif "batch_norm" in name:
+            training = bool(named.get("training")) and "no_training" not in name
+            self.norms.append(NormSeen(shape[1:2], shape, batch_norm=True, of_batch=training))
         elif name in ("var", "std", "var_mean", "std_mean") and named.get("keepdim") and origin.made_by != "parameter":
             axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
             correction = named.get("correction", 1 if named.get("unbiased", True) else 0)
-            self.norms.append(NormSeen(tuple(x.shape[i] for i in axes), None, 1 if correction is None else correction))
+            correction = 1 if correction is None else correction
+            self.norms.append(NormSeen(tuple(shape[i] for i in axes), shape, correction=correction))
 
     def _added(self, origin: Origin, terms: list[Tensor], result: Tensor) -> Origin:
         """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""
         if origin.operands:
             return origin
         if any(isinstance(x, nn.Parameter) and x.ndim == 1 for x in terms):
-            return replace(origin, output=result.flatten(0, -2)) if origin.made_by == "linear" else origin
+            return replace(origin, output=_rows(result)) if origin.made_by == "linear" else origin
         factor = next((f for x in terms if (f := self.origin(x).factor) != 1.0), 1.0)
         alike = len(terms) == 2 and terms[0].shape == terms[1].shape
-        if alike and result.ndim == 3:
+        if alike and self._holds_tokens(result, *terms):
+            self.sums.append(SumSeen((self.origin(terms[0]), self.origin(terms[1])), self.steps))
             self.branches_activated += any(self.origin(x).made_by == "activation" for x in terms)
             one, other = ({id(x)} | self._parts.get(id(x), set()) for x in terms)
             self.added_twice += bool(one & other)
             self._parts[id(result)] = one | other
+            joined = next((x for x in terms if self.origin(x).made_by == "blend"), None)
+            if joined is not None:
+                self._projected(joined, None)
         return replace(origin, made_by="sum" if alike else "", factor=factor)
 
-    def _scaled(self, origin: Origin, other: Any, divided: bool) -> Origin:
+    def _holds_tokens(self, result: Tensor, *terms: Tensor) -> bool:
+        """Whether it is (B, T, D), or, after an attention, (T, D) or a map (B, D, H, W)."""
+        if result.ndim == 3:
+            return True
+        after = any(self.origin(x).layer for x in terms)
+        return after and (result.ndim == 4 or len(result) == self.attentions[0].queries.shape[-2])
+
+    def _scaled(self, origin: Origin, x: Tensor, other: Any, divided: bool) -> Origin:
         """x · y or x / y: a scale, a gain, a normalization, or half of a rotation."""
+        if divided and origin.made_by == "exp" and isinstance(other, Tensor) and self.origin(other).made_by == "exp":
+            axes = [i - x.ndim for i in range(x.ndim) if other.shape[i] == 1 < x.shape[i]]
+            return replace(origin, made_by="softmax", axis=axes[0] if axes else -1)
         if origin.made_by == "softmax":
             return origin  # the sums of the weights will tell
         if not isinstance(other, Tensor) or other.ndim == 0:
             learned = origin.factor is None or (isinstance(other, Tensor) and other.requires_grad)
             return replace(origin, factor=None if learned else origin.factor * float(other) ** (-1 if divided else 1))
         if origin.operands or (isinstance(other, nn.Parameter) and other.ndim == 1):
-            return replace(origin, factor=None)
-        if other.shape[-1] == 1 or other.stride(-1) == 0:  # one number for each token
+            return replace(origin, factor=None, gain=other if origin.made_by == "norm" else origin.gain)
+        of_all = divided and other.ndim == x.ndim and any(o == 1 < n for o, n in zip(other.shape, x.shape, strict=True))
+        if of_all or other.shape[-1] == 1 or other.stride(-1) == 0:  # one number for each token, or for each channel
             return replace(origin, made_by="norm", factor=None)
         constant = not other.requires_grad or self.origin(other).factor == 1.0
         return replace(origin, made_by="", factor=origin.factor if constant else None)
@@ -212,15 +289,14 @@ class OperationRecorder(OperationWatch):
         if b.made_by == "softmax":
             return self._blended(b, right.mT, left.mT, a, result.mT)
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * alpha
-        return Origin("product", factor, left.shape[-1], a.weight, operands=(left, right))
+        return Origin("product", factor, left.shape[-1], a.weight, a.fed, operands=(left, right))
 
     def _blended(self, origin: Origin, weights: Tensor, values: Tensor, of_values: Origin, result: Tensor) -> Origin:
-        causal = hides_the_future(weights == 0)
-        inputs = self.origin(origin.operands[0]).width
         sums = {axis: weights.sum(dim=axis) for axis in range(-1, -weights.ndim - 1, -1)}
         axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), origin.axis)
-        seen = AttentionSeen(
-            origin.width, origin.factor, sums[-1], causal, *origin.operands, origin.weight, axis, inputs
+        sums = {-1: torch.ones(1)} if origin.mixed else sums
+        seen = self._seen(
+            origin.factor, sums[-1], hides_the_future(weights == 0), *origin.operands, axis, weights.amax(-1)
         )
         return self._noted(seen, values, of_values, result)
 
@@ -231,12 +307,20 @@ class OperationRecorder(OperationWatch):
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * scale
         mask = named.get("attn_mask", named.get("attn_bias"))
         causal = bool(named.get("is_causal")) or (mask is not None and hides_the_future(mask.isneginf()))
-        seen = AttentionSeen(q.shape[-1], factor, torch.ones(1), causal, q, k, a.weight, -1, a.width)
+        scores = scale * matrices(q)[0] @ matrices(k)[0].mT  # of one head
+        seen = self._seen(factor, torch.ones(1), causal, q, k, -1, scores.softmax(-1).amax(-1))
         return self._noted(seen, v, self.origin(v), result)
+
+    def _seen(
+        self, factor: float | None, sums: Tensor, causal: bool, q: Tensor, k: Tensor, axis: int, peaks: Tensor
+    ) -> AttentionSeen:
+        a, layer = self.origin(q), max(self.origin(q).layer, self.origin(k).layer)
+        peak = peaks.detach().float().mean().item()
+        return AttentionSeen(q.shape[-1], factor, sums, causal, q, k, a.weight, axis, a.width, layer, peak)
 
     def _noted(self, seen: AttentionSeen, values: Tensor, origin: Origin, result: Tensor) -> Origin:
         if origin.made_by == "linear" and origin.output is not None and (self.everything or len(self.attentions) < 2):
-            tokens = token_of(values.flatten(0, -3)[-1], [origin.output])
+            tokens = token_of(matrices(values)[-1], [origin.output])
             if tokens is not None and one_in_each_row(tokens):
                 seen.split = len(tokens.mode(dim=-1).values.unique()) == len(tokens)
         self.attentions.append(seen)
@@ -245,24 +329,40 @@ class OperationRecorder(OperationWatch):
             raise Enough
         if seen.split:
             self._blends.append((seen, result))
-        return Origin("blend")
+        return Origin("blend", width=values.shape[-1])
 
     def _mapped(self, x: Tensor, origin: Origin, weight: Tensor, output: Tensor, width: int) -> Origin:
         """A linear map of x (..., tokens, D), whose origin is given. width: how many numbers each output is made of."""
+        if origin.operands and x.numel() == math.prod(origin.operands[0].shape[:-1]) * origin.operands[1].shape[-1]:
+            return replace(origin, factor=None, mixed=origin.made_by == "softmax")  # scores or weights of all heads
         parameter = self.origin(weight).weight
         if origin.made_by == "linear" and origin.width == output.shape[-1] < width == x.shape[-1]:
             self.no_activation.append((origin.weight, parameter))
         if origin.made_by == "blend":
-            for seen in self._unprojected:
-                seen.projection = parameter
-            self._unprojected.clear()
-        if origin.made_by == "blend" and self._blends:
-            tokens = token_of(x, [result for _, result in self._blends])
+            self._projected(x, parameter)
+        self.linear.append(Origin("linear", 1.0, width, parameter, origin, output, step=self.steps))
+        return self.linear[-1]
+
+    def _projected(self, joined: Tensor, parameter: nn.Parameter | None) -> None:
+        """The answers of the last attentions have been joined, and go through a map or to the tokens."""
+        for seen in self._unprojected:
+            seen.projection, seen.into = parameter, joined.shape[-1]
+        self._unprojected.clear()
+        if self._blends and parameter is not None:
+            tokens = token_of(joined, [result for _, result in self._blends])
             for seen, _ in self._blends:
                 seen.joined = None if tokens is None else one_in_each_row(tokens)
-            self._blends.clear()
-        self.linear.append(Origin("linear", 1.0, width, parameter, origin.made_by, output))
-        return self.linear[-1]
+        self._blends.clear()
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(..., tokens, D) as one matrix; a single vector has one row."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def matrices(x: Tensor) -> Tensor:
+    """(..., T, D) as matrices (n, T, D), of which one alone may be all."""
+    return x.reshape(-1, *x.shape[-2:])
 
 
 def token_of(x: Tensor, outputs: list[Tensor]) -> Tensor | None:

@@ -3,6 +3,7 @@
 import held_out
 import pytest
 import torch
+import ways
 from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, shape_for, tutorial_patches, unfolded_patches
 from small_models import HEIGHT, WIDTH, C, D, K, P, small_config
 from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
@@ -12,6 +13,7 @@ from unlearned import RIGHT_UNLEARNED, TWICE_UNLEARNED, WRONG_UNLEARNED
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.diagnosis import OF_A_MODEL, diagnose, examine
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
+from vitbook_workshop.faults.model_under_test import ModelUnderTest
 
 PAGES = "https://vitbook.github.io/vitbook"
 pytestmark = pytest.mark.door  # the models are anybody's
@@ -33,6 +35,13 @@ def test_a_right_model_passes_clean(name, build, capsys):
     assert "asking stops" not in report
     unlike = ("talking heads", "linear attention")  # where no softmax, or no other thing, makes the weights
     assert report.count("not asked") <= (16 if name in unlike else 8)
+
+
+@pytest.mark.parametrize("build", ways.RIGHT.values(), ids=ways.RIGHT)
+def test_however_attention_is_written_it_is_seen_in_all_blocks(build):
+    model = build()
+    assert ModelUnderTest(model, ways.SHAPE, K).attention_seen == (3, 3)
+    assert not failures(model, ways.SHAPE, K)
 
 
 @pytest.mark.parametrize("side", [8, 28])
