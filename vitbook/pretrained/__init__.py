@@ -3,6 +3,7 @@
 layouts.py        how each library names and orders the tensors of a Vision Transformer: a table each
 translating.py    their names → ours, and back
 published.py      the weights that can be had by name
+hub.py            any other model of the Hugging Face Hub
 weight_files.py   file → tensors, without running anything that the file contains
 loading.py        tensors → model
 adapting.py       another head, image size or number of channels

@@ -19,6 +19,7 @@ from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
+from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import CLASS, DISTILLATION, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
@@ -74,8 +75,9 @@ def load_pretrained(
     source: a file (.npz, .safetensors, .pth, .pt, .bin) in the names of Google, big_vision, timm, torchvision, Hugging
         Face, or the authors of DeiT, DeiT-III, DINOv2, DINOv3, CLIP and SigLIP, of which the image towers are read; a
         checkpoint of ours (.json, or the folder of a training run, for its best weights); a key of
-        `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; "vitbook:NAME",
-        which comes with the package; a dictionary of tensors; or what `open_weights` has opened already.
+        `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; any other model
+        of the Hugging Face Hub, as in `fetch_from_hub`, "hf:facebook/dinov2-small"; "vitbook:NAME", which comes with
+        the package; a dictionary of tensors; or what `open_weights` has opened already.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
@@ -163,6 +165,10 @@ def open_weights(
     name, family = str(source), str(source).partition(":")[0]
     ours = {f"vitbook:{path.stem}": path for path in sorted((ASSETS / "weights").glob("*.json"))}
     known = [*PUBLISHED, *ours]
+    if family == "hf" and name not in known:
+        model, at, part = name.removeprefix("hf:").partition("#")
+        with _errors_that_name(name):
+            return replace(open_weights(f"{fetch_from_hub(model, progress)}{at}{part}"), source=name)
     if family in (*FAMILIES, "vitbook") and name not in known:
         raise ValueError(unknown("weights", name, [key for key in known if key.startswith(f"{family}:")]))
     if f"vitbook:{name}" in ours and not Path(name).exists():

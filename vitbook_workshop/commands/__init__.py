@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 _EXTRAS = {
     **dict.fromkeys(("ignite", "sklearn", "tensorboard"), "train"),
     **dict.fromkeys(("IPython", "matplotlib", "scipy", "torchinfo"), "book"),
+    **dict.fromkeys(("huggingface_hub", "tokenizers"), "hub"),
 }
 
 

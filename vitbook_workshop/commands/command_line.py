@@ -130,7 +130,8 @@ class Predict:
     images: Positional[tuple[Path, ...]]  # image files of any size and kind
     checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
     # somebody else's weights instead: a file (.npz, .safetensors, .pth, .pt, .bin), or a name, as "vitbook:NAME" or
-    # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list
+    # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list; or
+    # any model of the Hugging Face Hub, as hf:facebook/dinov2-small
     weights: str | None = None
     top: int = 3  # how many classes to name
 

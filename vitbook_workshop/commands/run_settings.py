@@ -25,8 +25,9 @@ class Run:
     """Everything that a training run begins with. Two with the same are the same, on a CPU to the last bit."""
 
     model: str = "vit_digits"  # a named shape, from which the other options of the model depart
-    # weights to begin with: a file, or a name, as timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k; they bring their
-    # shape, the head starts from scratch, and positions and colors are made to fit the data
+    # weights to begin with: a file, or a name, as timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k or, of any model on
+    # the Hub, hf:facebook/dinov2-small; they bring their shape, the head starts from scratch, and positions and colors
+    # are made to fit the data
     init: str | None = None
     # what of those weights is trained: the head alone (probe), LoRA beside the attention's maps too (lora), or all of
     # them, with rates that fall from the head down (layers) or the same rate (all)
