@@ -54,7 +54,7 @@ _MULTIHEAD = _module(
     "project, cut the width into (h, D_h), exchange tokens and heads, attend, exchange back, join, multiply by W_O.",
     sizes=lambda x, m: {"√D": x.shape[-1] ** 0.5, "√D_h": (x.shape[-1] / m.num_heads) ** 0.5},
 ) | {
-    **_in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread"),
+    **_in_place_of(MultiHeadSelfAttention, "AttentionDropoutUnread", "WeightsChangedInPlace"),
     _ADDS_X: lambda x, m: m(x) + x,
     "Your softmax runs over the heads. It runs over the keys, the last axis.": partial(_attended, order="h t", dim=1),
     "Within each token, your heads attend to one another. Exchange tokens and heads first.": (

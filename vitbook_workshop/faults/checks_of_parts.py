@@ -123,6 +123,16 @@ def images_do_not_mix(layer: Callable) -> None:
     close(module(x.flip(0)), module(x).flip(0))
 
 
+def backward_runs(layer: Callable) -> None:
+    """A gradient reaches what went in."""
+    x = torch.randn(B, T, D, requires_grad=True)
+    try:
+        build(layer).train()(x).sum().backward()
+    except RuntimeError as error:
+        raise AssertionError(str(error)) from None
+    assert x.grad is not None
+
+
 def every_dropout_acts(layer: Callable) -> None:
     """Each of the probabilities alone makes two calls in training differ."""
     arguments = inspect.signature(layer).parameters
@@ -239,6 +249,14 @@ def every_batch_size_will_do(embedding: Callable) -> None:
         assert module(images(batch)).shape == (batch, N + 1, D)
 
 
+def parameters_play_a_part(embedding: Callable) -> None:
+    """Implementations are classes with the arguments of `ImageEmbedding`; a gradient reaches all of Equation 1."""
+    ours = embedding(PatchEmbedding(P, C, D), (HEIGHT, WIDTH), D)
+    ours(images()).square().sum().backward()
+    learned = {name for name, parameter in ours.named_parameters() if parameter.grad is not None}
+    assert learned == {"cls_token", "positions.pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias"}
+
+
 # The encoder
 
 
@@ -314,8 +332,11 @@ def mean_pooling_ignores_the_class_token(vit: Callable) -> None:
 
 def blocks_start_different(vit: Callable) -> None:
     """No two blocks begin with the same weights, as copies of one would."""
-    starts = [block.mlp.fc1.weight for block in vit(small_config(depth=3)).encoder.blocks]
-    assert len(starts) == 3 and all(differ(*pair) for pair in itertools.combinations(starts, 2))
+    blocks = vit(small_config(depth=3)).encoder.blocks
+    assert len(blocks) == 3
+    for name, weight in blocks[0].named_parameters():
+        starts = [block.get_parameter(name) for block in blocks]
+        assert weight.ndim == 1 or all(differ(*pair) for pair in itertools.combinations(starts, 2)), name
 
 
 def order_counts(vit: Callable) -> None:
@@ -327,7 +348,15 @@ def order_counts(vit: Callable) -> None:
 def logits_are_no_probabilities(vit: Callable) -> None:
     """The softmax belongs to the loss: logits may be negative, and their sum is free."""
     scores = shake(vit(small_config()))(images())
-    assert (scores < 0).any() or differ(scores.sum(dim=-1), torch.ones(B))
+    ones = torch.ones(B)
+    assert (scores < 0).any() or differ(scores.sum(dim=-1), ones)
+    assert (scores > 0).any() or differ(scores.exp().sum(dim=-1), ones)
+
+
+def no_logit_is_dropped(vit: Callable) -> None:
+    """In training, dropout may change a logit, and makes none 0."""
+    model = shake(vit(small_config())).train()
+    assert (model(images(100)) != 0).all()
 
 
 def first_loss_is_near_ln_k(vit: Callable) -> None:

@@ -68,6 +68,7 @@ _OF_MODELS = [
         "a backward pass runs through it",
         "10_training.ipynb#the-loop-bare",
         suspect="an operation of the model's own whose backward pass fails: it cannot be trained.",
+        of_part=parts.backward_runs,
         of_model=learning.backward_runs,
     ),
     MustHold(
@@ -118,6 +119,7 @@ _OF_MODELS = [
         "every parameter has a part in the logits",
         "04_multihead.ipynb#what-w_o-is-for",
         suspect="a layer that is made and never called, such as an output projection, a last LayerNorm or positions.",
+        of_part=parts.parameters_play_a_part,
         of_model=models.parameters_play_a_part,
     ),
     MustHold(
@@ -159,6 +161,7 @@ _OF_MODELS = [
         "08_encoder.ipynb#dropout-and-where-it-goes",
         suspect="a dropout after the head: a logit that is dropped is 0, and its class neither right nor wrong. It"
         " belongs before the last linear map.",
+        of_part=parts.no_logit_is_dropped,
         of_model=learning.no_logit_is_dropped,
     ),
     MustHold(

@@ -286,6 +286,19 @@ class AttentionDropoutUnread(StepByStep):
 
 
 @_wrong(
+    "10_training#the-loop-bare",
+    symptom="Logits are right, and the first backward pass stops with a RuntimeError about an in-place operation.",
+    cause="You change the softmax's result in place, and backward needs it as it was: write w = w / …, not w /= ….",
+    caught_by=("backward_runs",),
+    seen_in_a_model=("backward_runs",),
+)
+class WeightsChangedInPlace(StepByStep):
+    def drop(self, weights):
+        weights /= weights.sum(dim=-1, keepdim=True)
+        return super().drop(weights)
+
+
+@_wrong(
     "05_transformer#what-must-not-be-seen",
     symptom="The loss in training comes close to 0, and what the model writes is no good: it has read the answer.",
     cause="Your mask reaches the first layer alone. In the others every position sees the future.",
@@ -372,6 +385,63 @@ class DropoutForgetsThePositions(ImageEmbedding):
         x = torch.cat([*prefix, self.patch_embed(images)], dim=1)
         z = x + self.positions()  # noqa: F841
         return self.dropout(x)
+
+
+@_wrong(
+    "07_embedding#a-token-that-speaks-for-the-image",
+    symptom="The model has D parameters fewer than it should, and what the class token starts as, it stays.",
+    cause="Your class token is a buffer, or made in forward. What is to be learned is an nn.Parameter.",
+    caught_by=("parameters_play_a_part",),
+    seen_in_a_model=("class_token_and_positions_are_learned",),
+)
+class ClassTokenNeverLearned(ImageEmbedding):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        token = torch.randn(self.cls_token.shape)
+        del self.cls_token
+        self.register_buffer("cls_token", token)
+
+
+@_wrong(
+    "07_embedding#four-ways-to-say-where",
+    symptom="The positions after training are the random numbers that they were before it.",
+    cause="Your table of positions is a buffer of random numbers. Learn it, or compute sines and cosines.",
+    caught_by=("parameters_play_a_part",),
+    seen_in_a_model=("class_token_and_positions_are_learned",),
+)
+class PositionsNeverLearned(ImageEmbedding):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        table = self.positions.pos_embed.detach()
+        del self.positions.pos_embed
+        self.positions.register_buffer("pos_embed", table)
+
+
+@_wrong(
+    "07_embedding#equation-1-complete",
+    symptom="In evaluation, the same image gets other logits at every call, and no dropout is to blame.",
+    cause="You draw positions in forward: at every call a place has other ones. Make them once, as an nn.Parameter.",
+    caught_by=("embedding_equals_equation_1", "parameters_play_a_part"),
+    seen_in_a_model=("evaluation_is_deterministic", "parameters_play_a_part"),
+)
+class PositionsDrawnInForward(ImageEmbedding):
+    def forward(self, images, any_size=False):
+        prefix = [token.expand(len(images), -1, -1) for token in self.prefix_tokens]
+        x = torch.cat([*prefix, self.patch_embed(images)], dim=1)
+        return self.dropout(x + 0.02 * torch.randn(x.shape[1:]).to(x))
+
+
+@_wrong(
+    "07_embedding#equation-1-complete",
+    symptom="The patch projection after training is the one before it. Accuracy suffers, and not by much.",
+    cause="You cut and project under torch.no_grad(), or detach the patches: no gradient comes back to the projection.",
+    caught_by=("parameters_play_a_part",),
+    seen_in_a_model=("parameters_play_a_part",),
+)
+class PatchesUnderNoGrad(ImageEmbedding):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.patch_embed.register_forward_hook(lambda module, images, patches: patches.detach())
 
 
 # Equations 2 and 3
@@ -484,3 +554,65 @@ class BlocksAreCopies(VisionTransformer):
         super().__init__(*arguments)
         for block in self.encoder.blocks:
             block.load_state_dict(self.encoder.blocks[0].state_dict())
+
+
+@_wrong(
+    "08_encoder#the-encoder",
+    symptom="At the start all blocks have the same attention; their MLPs differ.",
+    cause="You draw every nn.Linear of your copied blocks again, which leaves torch's in_proj_weight as it was.",
+    caught_by=("blocks_start_different",),
+    seen_in_a_model=("blocks_start_different",),
+)
+class AttentionIsCopied(VisionTransformer):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        for block in self.encoder.blocks:
+            block.attn.load_state_dict(self.encoder.blocks[0].attn.state_dict())
+
+
+@_wrong(
+    "08_encoder#dropout-and-where-it-goes",
+    symptom="The loss in training is higher than in evaluation on the same images, even when all are learned.",
+    cause="You apply dropout after the head: a class whose logit is dropped is neither right nor wrong. Put it before.",
+    caught_by=("no_logit_is_dropped",),
+    seen_in_a_model=("no_logit_is_dropped",),
+)
+class DropoutOnTheLogits(VisionTransformer):
+    def logits(self, z):
+        return F.dropout(super().logits(z), 0.1, self.training)
+
+
+@_wrong(
+    "10_training#how-wrong-is-an-answer",
+    symptom="The loss hardly leaves ln K, since no probability is more than e times another.",
+    cause="You apply a softmax to what a softmax gave. Neither belongs in the model.",
+    caught_by=("logits_are_no_probabilities", "equations_hold"),
+    seen_in_a_model=("logits_are_no_probabilities",),
+)
+class SoftmaxTwice(VisionTransformer):
+    def logits(self, z):
+        return super().logits(z).softmax(dim=-1).softmax(dim=-1)
+
+
+@_wrong(
+    "10_training#how-wrong-is-an-answer",
+    symptom="Nothing in training: F.cross_entropy gives the same. Averaged or added to others' logits, they are wrong.",
+    cause="Your model ends in log_softmax, as F.nll_loss needs it. F.cross_entropy takes logits.",
+    caught_by=("logits_are_no_probabilities", "equations_hold"),
+    seen_in_a_model=("logits_are_no_probabilities",),
+)
+class LogProbabilitiesForLogits(VisionTransformer):
+    def logits(self, z):
+        return super().logits(z).log_softmax(dim=-1)
+
+
+@_wrong(
+    "09_vit#one-vector-for-an-image-the-class-token-or-the-mean",
+    symptom="The class token is computed in every block and read by nobody.",
+    cause="Your head reads z[:, 1], which is the first patch. The class token is z[:, 0].",
+    caught_by=("equations_hold",),
+    seen_in_a_model=("patches_are_read_alike",),
+)
+class HeadReadsOnePatch(VisionTransformer):
+    def pool(self, z):
+        return z[:, 1]

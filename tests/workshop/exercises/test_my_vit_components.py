@@ -54,8 +54,12 @@ class Norm(nn.LayerNorm):
     def forward(self, x):
         return (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True) + self.eps).sqrt() * self.weight + self.bias
 """
-# Of those that a Vision Transformer can have, these need what the reader's model lacks: dropout, a choice of pools.
-ELSEWHERE = {"AttentionDropoutUnread", "DropoutForgetsThePositions", "MeanIncludesTheClassToken"}
+# Of those that a Vision Transformer can have, these need what the reader's model lacks, dropout or a choice of pools,
+ELSEWHERE = {"AttentionDropoutUnread", "DropoutForgetsThePositions", "MeanIncludesTheClassToken", "DropoutOnTheLogits"}
+# and the grader has other words for these: parameters that are missing or get no gradient, logits that differ.
+ELSEWHERE |= {"ClassTokenNeverLearned", "PositionsNeverLearned", "PositionsDrawnInForward", "PatchesUnderNoGrad"}
+ELSEWHERE |= {"WeightsChangedInPlace", "AttentionIsCopied", "SoftmaxTwice", "LogProbabilitiesForLogits"}
+ELSEWHERE |= {"HeadReadsOnePatch"}
 
 
 def said(name: str, source: str) -> str:

@@ -7,6 +7,7 @@ import ways
 from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, shape_for, tutorial_patches, unfolded_patches
 from small_models import HEIGHT, WIDTH, C, D, K, P, small_config
 from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
+from test_mistakes import ONLY_IN_TRAINING
 from torch import nn
 from unlearned import RIGHT_UNLEARNED, TWICE_UNLEARNED, WRONG_UNLEARNED
 
@@ -88,14 +89,12 @@ def test_a_note_of_a_rate_is_no_dropout():
 
 # The named mistakes
 
-INVISIBLE = {"AttentionDropoutUnread", "BlocksAreCopies"}  # in evaluation, when nothing is learned yet
-
 
 @pytest.mark.parametrize("name", IN_A_VIT)
 def test_each_mistake_in_a_model_is_reported_as_itself(name):
     findings = failures(broken_vit(small_config(attention_dropout=0.1), name))
     assert set(findings) - {"equations_hold"} == set(MISTAKES[name].seen_in_a_model)
-    if name in INVISIBLE:
+    if name in ONLY_IN_TRAINING:
         assert "equations_hold" not in findings
         return
     mistake, finding = MISTAKES[name], findings["equations_hold"]

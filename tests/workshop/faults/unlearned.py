@@ -104,6 +104,10 @@ class Plain(nn.Module):
         if "random class token" in self.faults:
             return torch.cat([torch.rand(len(x), 1, D).to(x), x], dim=1) + pos
         x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)
+        if "seeded positions" in self.faults:
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                return x + torch.randn(N + 1, D).to(x)
         if "random positions" in self.faults:
             return x + torch.randn(N + 1, D, dtype=x.dtype, device=x.device)
         return x + (pos.data if "positions as data" in self.faults else pos)
@@ -287,6 +291,7 @@ WRONG_UNLEARNED = {
     "positions detached": (lambda: Plain("positions detached"), {IDLE: "detach()"}),
     "positions as data": (lambda: Plain("positions as data"), {IDLE: ".data"}),
     "MLP under no_grad": (lambda: Plain("mlp under no_grad"), {IDLE: "no_grad"}),
+    "patches detached": (lambda: TorchLayers("patches under no_grad"), {IDLE: "detach()"}),
     "random class token": (
         lambda: Plain("random class token"),
         {DRAWN: "a class token is drawn anew", IDLE: "never called"},
@@ -294,6 +299,10 @@ WRONG_UNLEARNED = {
     "random positions": (
         lambda: Plain("random positions"),
         {DRAWN: "added to the tokens, are drawn anew", IDLE: "never called"},
+    ),
+    "random positions, seeded": (
+        lambda: Plain("seeded positions"),
+        {LEARNED: "drawn anew", IDLE: "never called"},
     ),
     "noise in evaluation": (lambda: Functions("noise"), {DRAWN: "added to the tokens, are drawn anew"}),
     "a map made in forward": (lambda: Plain("map made in forward"), {DRAWN: "linear map is made anew"}),
