@@ -69,7 +69,7 @@ class MultiHeadSelfAttention(nn.Module):
 
     def project(self, x: Tokens) -> tuple[Heads, Heads, Heads]:
         """Queries, keys and values of every head."""
-        q, k, v = rearrange(self.qkv(x), "b t (three h d) -> three b h t d", three=3, h=self.num_heads)
+        q, k, v = (split_heads(part, self.num_heads) for part in self.qkv(x).chunk(3, dim=-1))
         return q, k, v
 
 
