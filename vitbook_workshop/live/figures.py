@@ -202,7 +202,7 @@ def places() -> LiveFigure:
 
 def steps() -> LiveFigure:
     """A recorded training run of the digits' Vision Transformer: its curves, and the model after some epochs."""
-    run, image, shown = recorded_run(), digits().test.images[0, 0], (0, 4, 10, 60)
+    run, image, shown = recorded_run(), digits().test.images[0, 0], (0, 4, 10, 40)
     attention = run["attention"][[run["epochs"].tolist().index(epoch) for epoch in shown]].float()
     clear = (attention / attention.amax(dim=-1, keepdim=True)).unflatten(-1, (4, 4))
     tiles = image * clear.repeat_interleave(2, dim=-2).repeat_interleave(2, dim=-1)  # (epochs, L, h, 8, 8)
@@ -213,7 +213,7 @@ def steps() -> LiveFigure:
     right = [f"{100 * run['accuracy'][epoch]:.1f}" for epoch in shown]
     says = (
         "What the class token attends to in a test digit, by block and head: with random weights, and after 4, 10 and "
-        f"60 epochs of training. The model reads {', '.join(right[:3])} and {right[3]} % of the test digits."
+        f"40 epochs of training. The model reads {', '.join(right[:3])} and {right[3]} % of the test digits."
     )
     still = host("steps", "", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
     return LiveFigure(still, "A training run, epoch by epoch", scripts_for("steps", {"run": packed_run()}))

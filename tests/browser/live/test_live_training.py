@@ -213,14 +213,14 @@ INK = """(canvas) => {
 
 
 @pytest.mark.slow
-def test_sixty_epochs_read_at_least_97_per_cent(browser, page):
+def test_forty_epochs_read_at_least_96_per_cent(browser, page):
     browser.context.set_default_timeout(1_200_000)
     browser.open(page)
     browser.page.locator(".live-start").click()
     browser.page.locator("[name=train]").click()
-    progress = browser.page.locator(".progress", has_text="Epoch 60 of 60")
+    progress = browser.page.locator(".progress", has_text="Epoch 40 of 40")
     progress.wait_for()
-    assert numbers(progress.inner_text())[-1] >= 97
+    assert numbers(progress.inner_text())[-1] >= 96
     said = browser.page.locator(".speed").inner_text()
     print(said)
     assert numbers(said)[0] < 20, "about 1 s on a core of its own"
