@@ -27,7 +27,6 @@ from vitbook_workshop.faults.model_under_test import (
     logits_of,
     seeded,
     stacks,
-    tensors_in,
     unregistered,
 )
 
@@ -46,9 +45,10 @@ def logits_come_out(tested: ModelUnderTest) -> None:
 
 
 def every_batch_size_will_do(tested: ModelUnderTest) -> None:
-    model = tested.subject
     for batch in (1, 2, 3) if tested.large else (1, 2, 5):
-        logits = attempt(lambda batch=batch: logits_of(model, tested.images(batch)))
+        if batch == tested.batch:
+            continue
+        logits = attempt(lambda batch=batch: logits_of(tested.subject, tested.images(batch)))
         expect(logits.shape == (batch, tested.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
 
 
@@ -68,9 +68,9 @@ def images_count(tested: ModelUnderTest) -> None:
 
 
 def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
-    images = tested.images()
+    images = tested.shown.detach()
     with torch.no_grad():
-        one, other = tested.subject(images), tested.subject(images)
+        one, other = tested.answer, tested.subject(images)
     if not tested.same(one, other):
         raise Failed(f"two calls gave logits up to {apart(one, other):.2g} apart.", what_is_drawn(tested))
 
@@ -78,8 +78,7 @@ def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
 def images_do_not_mix(tested: ModelUnderTest) -> None:
     skip_if(tested.batch == 1, "the model takes one image at a time")
     tested.needs_sight()
-    images = tested.images()
-    before = logits_of(tested.subject, images)
+    images, before = tested.shown.detach(), tested.answer
     for changed in range(tested.batch):
         others = torch.arange(tested.batch) != changed
         images_now = images.clone()
@@ -125,8 +124,7 @@ def _prime_factors(number: int) -> list[int]:
 def _knows_no_order(tested: ModelUnderTest) -> bool:
     """Whether there is a way to exchange strips of the image that the logits do not notice."""
     tested.needs_sight()
-    images = tested.images()
-    logits = logits_of(tested.subject, images)
+    images, logits = tested.shown.detach(), tested.answer
     little = apart(logits_of(tested.subject, tested.images()), logits) * (
         1e-6 if tested.dtype == torch.float64 else 1e-4
     )
@@ -141,12 +139,12 @@ def _knows_no_order(tested: ModelUnderTest) -> bool:
 def every_pixel_counts(tested: ModelUnderTest) -> None:
     tested.needs_sight()
     read = torch.zeros(tested.image_shape, dtype=torch.bool, device=tested.device)
-    for _ in range(4):  # the zeros of a ReLU are elsewhere each time
-        images = tested.images().requires_grad_()
-        logits = seeded(tested.shaken().requires_grad_(), images)
-        mixture = (logits * tested.normal(*logits.shape)).sum()
-        (slope,) = torch.autograd.grad(mixture, images, materialize_grads=True, allow_unused=True)
-        read |= slope.ne(0).any(dim=0)
+    for again in range(4):  # the zeros of a ReLU are elsewhere each time
+        gradients = tested.gradients
+        if again:
+            model, images = tested.shaken().requires_grad_(), tested.images().requires_grad_()
+            gradients = tested.gradients_of(model, seeded(model, images), images)
+        read |= gradients.of_images.any(dim=0)
         if read.all():
             return
     skip_if(not read.any(), "no gradient reaches the images, although they count")
@@ -168,10 +166,11 @@ def every_pixel_counts(tested: ModelUnderTest) -> None:
 
 
 def parameters_play_a_part(tested: ModelUnderTest) -> None:
-    slopes = _slopes(tested, tested.subject)
+    slopes = tested.gradients.of_parameters
     idle = [name for name, slope in slopes.items() if slope is None or (slope.ndim > 1 and not slope.any())]
     if idle:  # in evaluation; some models keep there what they compute of a parameter in training
-        in_training = _slopes(tested, tested.shaken(training=True).requires_grad_())
+        model, images = tested.shaken(training=True).requires_grad_(), tested.images().requires_grad_()
+        in_training = tested.gradients_of(model, seeded(model, images), images).of_parameters
         idle = [name for name in idle if in_training[name] is None or not in_training[name].any()]
     reason = _why_gradients_say_little(tested)
     if reason:  # then what no operation takes is idle, and nothing else is known to be
@@ -219,16 +218,13 @@ def _why_gradients_say_little(tested: ModelUnderTest) -> str:
 
 def _that_count(tested: ModelUnderTest, names: list[str]) -> list[str]:
     """Those of a model's parameters on which its logits depend, although no gradient comes back."""
-    images = tested.images()
-    logits = logits_of(tested.subject, images)
+    named, images = dict(tested.subject.named_parameters()), tested.shown.detach()
+    before = logits_of(tested.subject, images)
 
     def count(*changed: str) -> bool:
-        model = copy_of(tested.subject)
-        with torch.no_grad():
-            for name in changed:
-                parameter = model.get_parameter(name)
-                parameter.add_(tested.normal(*parameter.shape))
-        return not tested.same(logits_of(model, images), logits)
+        numbers = {id(named[name]) for name in changed}
+        with tested.altered(numbers, lambda p: p + tested.normal(*p.shape)) as model:
+            return not tested.same(logits_of(model, images), before)
 
     return [name for name in names if count(name)] if names and count(*names) else []
 
@@ -240,16 +236,6 @@ def _frozen_maps(tested: ModelUnderTest) -> list[str]:
         return []
     maps = {id(linear.weight) for linear in tested.recorded.linear}
     return [name for name in sizes if id(tested.subject.get_parameter(name)) in maps]
-
-
-def _slopes(tested: ModelUnderTest, model: nn.Module) -> dict[str, Tensor | None]:
-    """The gradients of all that the model's owner means to train, by name."""
-    trained = {name for name, parameter in tested.model.named_parameters() if parameter.requires_grad}
-    named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
-    named = {n: p for n, p in named.items() if "mask_token" not in n and p.numel()}  # the mask's is for pretraining
-    outputs = [x for x in tensors_in(seeded(model, tested.images())) if x.requires_grad]
-    mixture = torch.stack([(x * tested.normal(*x.shape)).sum() for x in outputs]).sum()
-    return dict(zip(named, torch.autograd.grad(mixture, list(named.values()), allow_unused=True), strict=True))
 
 
 def _idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> Failed | None:
@@ -285,16 +271,11 @@ def learned_things_are_registered(tested: ModelUnderTest) -> None:
 
 def every_dropout_acts(tested: ModelUnderTest) -> None:
     """Asked with the same random numbers, so that a dropout that never stops hides none that never acts."""
+    unread = list(_unread_arguments(tested.model))
+    skip_if(not unread and not _places_of_dropout(tested, tested.model), "there is none, or each is 0")
     model, images = tested.shaken(training=True), tested.images()
-    places, unread, frozen = list(dropouts(model)), list(_unread_arguments(model)), _frozen_parts(model)
-    if tested.in_training.logits is not None:
-        idle = [(name, part) for name, part in model.named_modules() if name not in tested.in_training.called]
-        places += [
-            (_of_all_blocks(name), part, "p") for name, part in idle if isinstance(part, DROPOUTS) and not part.p
-        ]
-    places = [place for place in places if id(place[1]) not in frozen]
+    places = _places_of_dropout(tested, model)
     rates = {kind: rate for kind, module, attribute in places if (rate := getattr(module, attribute))}
-    skip_if(not places and not unread, "there is none, or each is 0")
 
     def logits(acting: str, seed: int) -> Tensor:
         for kind, module, attribute in places:
@@ -317,6 +298,17 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
         doubt = "its probability is 0 here, so that nothing is lost until it is set"
     if found or most:
         raise Failed(" ".join(found + most), suspect, likely=doubt)
+
+
+def _places_of_dropout(tested: ModelUnderTest, model: nn.Module) -> list[tuple[str, nn.Module, str]]:
+    """Where a copy of the model keeps the probability of a dropout that is to act: not 0, or of one never called."""
+    places, frozen = list(dropouts(model)), _frozen_parts(model)
+    if tested.in_training.logits is not None:
+        idle = [(name, part) for name, part in model.named_modules() if name not in tested.in_training.called]
+        places += [
+            (_of_all_blocks(name), part, "p") for name, part in idle if isinstance(part, DROPOUTS) and not part.p
+        ]
+    return [place for place in places if id(place[1]) not in frozen]
 
 
 _KEPT = "the probability to keep given as that to drop: nn.Dropout(0.1) keeps 90 %."
@@ -399,8 +391,8 @@ def _of_all_blocks(name: str) -> str:
 
 def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
     positive = negative = False
-    for _ in range(8):
-        logits = logits_of(tested.shaken(), tested.images())
+    for again in range(8):
+        logits = logits_of(tested.shaken(), tested.images()) if again else tested.answer
         ones = torch.ones_like(logits[:, 0])
         positive, negative = positive or bool((logits > 0).any()), negative or bool((logits < 0).any())
         if positive and negative:

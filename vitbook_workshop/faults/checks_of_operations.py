@@ -9,13 +9,20 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from vitbook.patches import HybridEmbedding
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import Failed, NotAsked, expect, skip_if
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
-from vitbook_workshop.faults.model_under_test import ModelUnderTest, depends, logits_of, seeded, stacks
-from vitbook_workshop.faults.operation_recorder import AttentionSeen, Origin, is_right_scale, matrices
+from vitbook_workshop.faults.model_under_test import Gradients, ModelUnderTest, depends, logits_of, stacks
+from vitbook_workshop.faults.operation_recorder import (
+    AttentionSeen,
+    OperationRecorder,
+    Origin,
+    is_right_scale,
+    matrices,
+)
 
 # Patches
 
@@ -23,9 +30,11 @@ from vitbook_workshop.faults.operation_recorder import AttentionSeen, Origin, is
 def a_token_is_a_rectangle(tested: ModelUnderTest) -> None:
     """Asked of the rows of the first queries, each made of one token."""
     pixels, tokens = 0, []
-    for _ in range(8):  # the zeros of a ReLU are elsewhere each time
-        model, images = tested.shaken().requires_grad_(), tested.images().requires_grad_()
-        recorded, _ = tested.record(model, images, until_attention=True)
+    for again in range(8):  # the zeros of a ReLU are elsewhere each time
+        recorded, images = tested.recorded, tested.shown
+        if again:
+            model, images = tested.shaken().requires_grad_(), tested.images().requires_grad_()
+            recorded, _ = tested.record(model, images, until_attention=True)
         if not recorded.attentions or not depends(recorded.attentions[0].queries, images):
             raise NotAsked("no attention was seen whose queries are made of the image")
         rows = matrices(recorded.attentions[0].queries)[-1]
@@ -184,7 +193,7 @@ def blocks_add(tested: ModelUnderTest) -> None:
     last, place = id(alike[-1].weight), tested.attentions.index(alike[-1])
     used = list(recorded.used)
     before = set(used[: used.index(id(alike[0].weight))])
-    images = tested.images(), tested.images()
+    images = tested.shown.detach(), tested.images()
 
     def passes(silent: set[int], look: Callable[[nn.Module, Tensor], list[Tensor]]) -> bool:
         seen = []
@@ -193,17 +202,18 @@ def blocks_add(tested: ModelUnderTest) -> None:
                 seen.append([y.detach() for y in look(tested.subject, x)])
         return not all(map(tested.same, *seen))
 
+    logits = []
+
     def last_attention(model: nn.Module, x: Tensor) -> list[Tensor]:
-        seen = tested.record(model, x)[0].attentions[place]
-        return [seen.queries, seen.keys]
+        seen, without = tested.record(model, x)
+        logits.append(without)
+        return [seen.attentions[place].queries, seen.attentions[place].keys]
 
     between = set(maps[maps.index(id(alike[0].weight)) : maps.index(last)])
     skip_if(not between <= {id(p) for p in tested.subject.parameters()}, "its layers are not registered")
     if not passes(between, last_attention):
         raise Failed("where the layers before it add nothing, the last attention gets nothing of the image.")
-    with tested.altered(between, torch.zeros_like):
-        without = logits_of(tested.subject, images[0])
-    if tested.same(without, logits_of(tested.subject, images[0])):
+    if tested.same(logits[0], tested.logits):
         raise Failed(
             "the layers before the last can be silenced, and the logits stay as they are.",
             "layers that are not chained: in `for block in blocks: out = block(x)` each gets the embedding, and the"
@@ -312,22 +322,25 @@ def head_gets_normalized_tokens(tested: ModelUnderTest) -> None:
 def patches_are_read_alike(tested: ModelUnderTest) -> None:
     tested.needs_sight()
     tested.needs_whole_tokens()
-    if not _reads_alike(*_tokens_read(tested, tested.subject)):
+    if not _reads_alike(*_tokens_read(tested, tested.subject, tested.shown, tested.recorded, tested.gradients)):
         # once more, as the zeros of a maximum are elsewhere each time
-        patches, read = _tokens_read(tested, tested.shaken().requires_grad_())
+        model, images = tested.shaken().requires_grad_(), tested.images().requires_grad_()
+        recorded, logits = tested.record(model, images)
+        gradients = tested.gradients_of(model, logits, images, *(seen.queries for seen in recorded.layers[-1]))
+        patches, read = _tokens_read(tested, model, images, recorded, gradients)
         if not _reads_alike(patches, read):
             learned = (~patches).nonzero().flatten().tolist()
             class_token = f" Token {learned[0]} is the same for all images: a class token." if learned else ""
             raise Failed(f"of {int(patches.sum())} patches, it reads {int((patches & read).sum())}.{class_token}")
 
 
-def _tokens_read(tested: ModelUnderTest, model: nn.Module) -> tuple[Tensor, Tensor]:
+def _tokens_read(
+    tested: ModelUnderTest, model: nn.Module, images: Tensor, recorded: OperationRecorder, gradients: Gradients
+) -> tuple[Tensor, Tensor]:
     """Which tokens are patches, and which the head reads; read off the queries of the first and the last attention.
 
     A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
     """
-    images = tested.images().requires_grad_()
-    recorded, logits = tested.record(model, images)
     of_others = tested.record(model, tested.images(), until_attention=True)[0].attentions
     first, last = recorded.layers[0], recorded.layers[-1]
     queries = recorded.attentions[0].queries
@@ -343,9 +356,7 @@ def _tokens_read(tested: ModelUnderTest, model: nn.Module) -> tuple[Tensor, Tens
         raise NotAsked("its tokens are mixed before the first attention")
     changed = matrices((of_others[0].queries - queries).detach()).abs().amax(dim=(0, 2))
     patches = changed > 1e-6 * queries.detach().abs().max()
-    last_queries = [seen.queries for seen in last]
-    slopes = torch.autograd.grad((logits * tested.normal(*logits.shape)).sum(), last_queries)
-    return patches, torch.stack([matrices(slope).ne(0).any(2).any(0) for slope in slopes]).any(0)
+    return patches, torch.stack([matrices(slope).any(2).any(0) for slope in gradients.of_queries]).any(0)
 
 
 def _reads_alike(patches: Tensor, read: Tensor) -> bool:
@@ -362,16 +373,16 @@ def equations_hold(tested: ModelUnderTest) -> None:
         tested.model.embedding.patch_embed, HybridEmbedding
     ):
         raise NotAsked("not built of this book's parts; so the order of query, key and value, say, cannot be seen")
-    model, images = tested.shaken(), tested.images()
-    expected = seeded(model, images)
+    model, images, expected = tested.subject, tested.shown.detach(), tested.logits.detach()
 
     def agrees(*mistakes: str) -> bool:
-        twin = broken_vit(tested.model.config, *mistakes).to(images).eval()
+        with _Undrawn():
+            twin = broken_vit(tested.model.config, *mistakes).to(images).eval()
         ours, theirs = ({n: x.shape for n, x in m.state_dict().items()} for m in (model, twin))
         if ours != theirs:
             return False
-        twin.load_state_dict(model.state_dict())
-        return tested.same(seeded(twin, images), expected)
+        twin.load_state_dict(model.state_dict(), assign=True)
+        return tested.same(logits_of(twin, images), expected)
 
     if agrees():
         return
@@ -381,3 +392,10 @@ def equations_hold(tested: ModelUnderTest) -> None:
     titles = " Or: ".join(f"“{mistake.title}”" for mistake in likely)
     causes = " Or: ".join(mistake.cause for mistake in likely)
     raise Failed(f"it does what a model does with {titles}.", causes, likely[0].where)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Meanwhile, nothing is drawn for weights that will get others."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return args[0] if func in (Tensor.uniform_, Tensor.normal_) else func(*args, **(kwargs or {}))

@@ -96,14 +96,12 @@ class ModelUnderTest:
     @cached_property
     def blind(self) -> bool:
         """Whether the logits do not depend on the image."""
-        images = self.images().requires_grad_()
-        logits = seeded(self.subject, images)
         try:
-            if depends(logits, images):
+            if self.logits.requires_grad and self.gradients.of_images.any():
                 return False
         except RuntimeError:  # from a backward pass that is broken: the numbers have to tell
             pass
-        return self.same(logits, seeded(self.subject, self.images()))
+        return self.same(self.logits, logits_of(self.subject, self.images()))
 
     def needs_sight(self) -> None:
         skip_if(self.blind, "the logits do not depend on the image")
@@ -123,9 +121,56 @@ class ModelUnderTest:
         return recorded, logits
 
     @cached_property
+    def shown(self) -> Tensor:
+        """The images with which `subject` is watched."""
+        return self.images().requires_grad_()
+
+    @cached_property
+    def _watched(self) -> tuple[OperationRecorder | Exception, Tensor]:
+        """What was seen of the operations of `subject`, or why nothing was, and its logits."""
+        try:
+            return self.record(self.subject, self.shown)
+        except Exception as error:
+            return error, seeded(self.subject, self.shown)
+
+    @property
     def recorded(self) -> OperationRecorder:
         """What was seen of the operations of `subject`."""
-        return self.record(self.subject, self.images().requires_grad_())[0]
+        seen = self._watched[0]
+        if isinstance(seen, Exception):
+            raise seen
+        return seen
+
+    @property
+    def logits(self) -> Tensor:
+        """What `subject` gives of `shown`."""
+        return self._watched[1]
+
+    @cached_property
+    def answer(self) -> Tensor:
+        """The same, without a graph."""
+        return logits_of(self.subject, self.shown.detach())
+
+    @cached_property
+    def gradients(self) -> "Gradients":
+        """Where those of `logits` are not 0."""
+        seen = self._watched[0]
+        last = [one.queries for one in seen.layers[-1]] if isinstance(seen, OperationRecorder) and seen.layers else []
+        return self.gradients_of(self.subject, self.logits, self.shown, *last)
+
+    def gradients_of(self, model: nn.Module, output: Any, images: Tensor, *queries: Tensor) -> "Gradients":
+        """Where those of a mixture of its output are not 0, for all that the model's owner means to train."""
+        trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
+        named = {n: p for n, p in named.items() if "mask_token" not in n and p.numel()}  # the mask's is for pretraining
+        outputs = [x for x in tensors_in(output) if x.requires_grad]
+        mixture = torch.stack([(x * self.normal(*x.shape)).sum() for x in outputs]).sum()
+        wanted = [*named.values(), images, *(x for x in queries if x.requires_grad)]
+        slopes = torch.autograd.grad(mixture, wanted, allow_unused=True, retain_graph=True)
+        some = [None if slope is None else slope.ne(0) for slope in slopes]
+        others = (torch.zeros_like(x).bool() if y is None else y for x, y in zip(wanted, some, strict=True))
+        of_images, *of_queries = itertools.islice(others, len(named), None)
+        return Gradients(dict(zip(named, some, strict=False)), of_images, of_queries)
 
     @property
     def attentions(self) -> list[AttentionSeen]:
@@ -224,6 +269,15 @@ class ModelUnderTest:
             return self.attentions
         except NotAsked:
             return []
+
+
+@dataclass
+class Gradients:
+    """Where gradients are not 0."""
+
+    of_parameters: dict[str, Tensor | None]  # by name; None for one that has no part in it
+    of_images: Tensor
+    of_queries: list[Tensor]  # of the last layer's attentions
 
 
 @dataclass
