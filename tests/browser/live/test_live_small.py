@@ -128,7 +128,7 @@ def test_a_recorded_run_is_shown_as_torch_left_it(figure, browser):
         loss, accuracy = run["loss"][epoch].item(), run["accuracy"][epoch].item()
         said = numbers(at(".sentence").inner_text())
         expected = [23 * epoch, loss, 100 * accuracy, label, label, 100 * run["probability"][moment].item()]
-        assert said == [pytest.approx(number, abs=0.0501) for number in expected]
+        assert said == [pytest.approx(number, abs=0.0551) for number in expected]  # packed to 0.01 %, shown to 0.1 %
         assert at("[name=moment]").get_attribute("aria-valuetext") == f"epoch {epoch} of 40"
         if moment % 5 == 0:
             head, attention, similar = (run[name][moment].float() for name in ("head", "attention", "similarity"))
