@@ -32,6 +32,7 @@ UNSEEN = {
     "SizesFixed",
     "AttentionDropoutUnread",
     "channels_last_in_a_patch",
+    "unfolded_without_permute",
 }
 IN_A_MODEL = [name for name in IN_A_VIT if name not in UNSEEN]
 IN_TRAINING = ["l2_inside_adam", "everything_decays"]

@@ -64,7 +64,17 @@ def float64_works(tested: ModelUnderTest) -> None:
 
 
 def images_count(tested: ModelUnderTest) -> None:
-    expect(not tested.blind, "all images get the same, and no gradient reaches a pixel.")
+    if tested.blind:
+        raise Failed(
+            "all images get the same, and no gradient reaches a pixel.",
+            OVER_THE_BATCH if tested.attends_to_the_batch else "",
+        )
+
+
+OVER_THE_BATCH = (
+    "attention over the batch: a token looks at the same place in the other images, and a class token never sees the "
+    "patches. nn.MultiheadAttention and nn.TransformerEncoder need batch_first=True."
+)
 
 
 def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
@@ -92,18 +102,13 @@ def images_do_not_mix(tested: ModelUnderTest) -> None:
 def _what_mixes(tested: ModelUnderTest) -> str:
     """What lets the images of a batch touch, if the operations show it."""
     attentions = tested.attentions_if_any
+    if tested.attends_to_the_batch:
+        return OVER_THE_BATCH
     if attentions and any(norm.of_batch for norm in tested.recorded.norms):
         return "batch statistics: a BatchNorm that stays in training."
     if any(seen.axis == -4 for seen in attentions):
         return "a softmax over the first axis, the batch (dim=0), instead of the keys (dim=-1)."
-    if _attends_to_the_batch(tested):
-        return "attention over the batch: nn.MultiheadAttention and nn.TransformerEncoder need batch_first=True."
     return ""
-
-
-def _attends_to_the_batch(tested: ModelUnderTest) -> bool:
-    attentions = tested.attentions_if_any
-    return bool(attentions) and all(seen.queries.shape[-2] == tested.batch for seen in attentions)
 
 
 def order_counts(tested: ModelUnderTest) -> None:
@@ -209,7 +214,7 @@ _DETACHED = "a part that runs under torch.no_grad(), or is cut off by detach() o
 def _why_gradients_say_little(tested: ModelUnderTest) -> str:
     if tested.blind:
         return "the logits do not depend on the image"
-    if _attends_to_the_batch(tested):
+    if tested.attends_to_the_batch:
         return "attention runs over the batch"
     if any(seen.keys_seen == 1 for seen in tested.attentions_if_any):
         return "an attention has a single key, so that queries make no difference"

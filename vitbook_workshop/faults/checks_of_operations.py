@@ -44,10 +44,17 @@ def a_token_is_a_rectangle(tested: ModelUnderTest) -> None:
         pixels = pixels + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)
         of_images = [token[token.flatten(1).any(dim=1)] for token in pixels]
         tokens = [token[0] for token in of_images if len(token) == 1]  # no class token, and no mixture of images
-        if all(map(_is_patch, tokens)):
+        if all(_is_patch(token) and not _of_one_channel(token) for token in tokens):
             break
     skip_if(not tokens, "no token of one image was seen")
     for token in tokens:
+        if _is_patch(token) and _of_one_channel(token):
+            rows, columns = (int((token > 0).any(0).any(axis).sum()) for axis in (1, 0))
+            raise Failed(
+                f"one is made of {rows} rows and {columns} columns of one channel; an image has {len(token)} channels.",
+                "unfolded, and reshaped without a permute: (B, C, h, w, P, P) has the channels in front. They belong"
+                " behind the places: permute(0, 2, 3, 1, 4, 5) before the reshape.",
+            )
         area = (token > 0).any(dim=0)
         size = f"{int(area.sum())} pixels in {int(area.any(1).sum())} rows and {int(area.any(0).sum())} columns"
         expect(_is_patch(token), f"one is made of {size}, scattered.")
@@ -81,6 +88,23 @@ def _is_patch(counts: Tensor) -> bool:
         return False  # the end of a row, some rows, the start of a row
     every_channel = pixels.flatten(1).any(dim=1).all()
     return bool(every_channel or pixels.sum() == 1 or not _unbroken(pixels.flatten()[None]))
+
+
+def _of_one_channel(counts: Tensor) -> bool:
+    """Whether it depends on one channel alone of several; in a square, each channel may be meant to have tokens."""
+    pixels = counts > 0
+    area = pixels.any(dim=0)
+    square = area.any(dim=0).sum() == area.any(dim=1).sum()
+    return len(pixels) > 1 and int(pixels.flatten(1).any(dim=1).sum()) == 1 and not bool(square)
+
+
+def an_image_has_several_tokens(tested: ModelUnderTest) -> None:
+    skip_if(tested.attends_to_the_batch, "attention runs over the batch")
+    queries, keys = tested.changed_rows
+    most = int(queries.sum(1).max())
+    skip_if(most == 0, "its first queries are not made of the image")
+    tokens = queries.shape[1]
+    expect(most > 1 or int(keys.sum(1).max()) > 1, f"of {tokens} tokens, one is made of the image: all of it.")
 
 
 def _unbroken(lines: Tensor) -> bool:
@@ -120,6 +144,24 @@ def heads_see_whole_tokens(tested: ModelUnderTest) -> None:
         width, inner = (seen.into, seen.into) if seen.projection is None else seen.projection.shape[:2]
         sliced = width == inner > seen.inputs == seen.width
         expect(not sliced, f"a token has {width} numbers; queries are made of {seen.inputs}, as many as a head has.")
+
+
+def heads_are_joined_by_a_map(tested: ModelUnderTest) -> None:
+    skip_if(not any(seen.into for seen in tested.attentions), "where its heads are joined was not seen")
+    bare = _in_layers(tested, lambda seen: seen.projection is None and seen.into > seen.gives)
+    expect(not bare, f"in {bare}, what the heads give is added to the tokens as it is.")
+
+
+def layers_have_weights_of_their_own(tested: ModelUnderTest) -> None:
+    listed_twice = any(len(set(map(id, stack))) < len(stack) for stack in stacks(tested.subject))
+    skip_if(listed_twice, "the list of blocks has one of them several times")
+    depths: dict[int, set[int]] = {id(seen.weight): set() for seen in tested.attentions if seen.weight is not None}
+    skip_if(not depths, "no maps of queries were seen")
+    for linear in tested.recorded.linear:
+        if id(linear.weight) in depths and linear.fed:
+            depths[id(linear.weight)].add(linear.fed.layer)
+    most = max(map(len, depths.values()))
+    expect(most < 2, f"one map makes the queries of {most} layers, one after another.")
 
 
 def weights_sum_to_one(tested: ModelUnderTest) -> None:
@@ -168,6 +210,23 @@ def _why_scaled_so(seen: AttentionSeen) -> str:
     return ""
 
 
+def attention_starts_soft(tested: ModelUnderTest) -> None:
+    skip_if(not tested.untrained, "the model is trained")
+    wrong = any(seen.factor is not None and not is_right_scale(seen) for seen in tested.attentions)
+    skip_if(wrong, "its scores are scaled otherwise, which comes first")
+    with torch.no_grad():
+        layers = tested.record(tested.copy(), tested.images())[0].layers
+    layers = [layer for layer in layers if layer[0].keys_seen > 3 and all(seen.axis == -1 for seen in layer)]
+    skip_if(not layers, "no attention over several keys was seen")
+    peaks = [sum(seen.peak for seen in layer) / len(layer) for layer in layers]
+    hard = [peak for peak in peaks if peak > 0.8]
+    if hard:
+        raise Failed(
+            f"in {len(hard)} of {len(layers)} attentions a query gives {max(hard):.0%} of its attention to one of "
+            f"{layers[0][0].keys_seen} keys, on the average."
+        )
+
+
 def tokens_see_the_later_ones(tested: ModelUnderTest) -> None:
     causal = _in_layers(tested, lambda seen: seen.causal)
     expect(not causal, f"in {causal} no token sees a later one.")
@@ -184,6 +243,7 @@ def blocks_add(tested: ModelUnderTest) -> None:
             "tokens are added twice: what adds its input itself stands in one more residual connection.",
             likely="they may be meant to count twice",
         )
+    _expect_residuals_unnormalized(tested)
     maps = [id(linear.weight) for linear in recorded.linear if linear.weight is not None]
     first = tested.attentions[0]
     tokens = first.queries.shape[-2]
@@ -228,6 +288,47 @@ def blocks_add(tested: ModelUnderTest) -> None:
     )
 
 
+def _expect_residuals_unnormalized(tested: ModelUnderTest) -> None:
+    """No sum takes, for what was there, the normalized tokens that its branch got; in post-norm blocks all do.
+
+    The first sum of a post-norm encoder does not, unless the embedding is normalized too.
+    """
+    recorded = tested.recorded
+    read = {linear.fed.step for linear in recorded.linear if linear.fed and linear.fed_by == "norm"}
+    projections = {id(seen.projection) for seen in recorded.attentions}
+    sums: dict[str, list[bool]] = {"attention": [], "the MLP": []}
+    for seen in recorded.sums:
+        branch = next((term for term in seen.terms if term.made_by == "linear" and term.layer), None)
+        if branch:
+            name = "attention" if id(branch.weight) in projections else "the MLP"
+            sums[name].append(any(term.made_by == "norm" and term.step in read for term in seen.terms))
+    if min(map(len, sums.values())) < 2:
+        return
+    suspect = (
+        "x = norm(x) before the sum: the residual connection carries the normalized tokens, and what was there is lost."
+        " It should be x = x + f(norm(x))."
+    )
+    for name, replaced in sums.items():
+        others = next(sums[other] for other in sums if other != name)
+        if all(replaced) and not any(others):
+            raise Failed(f"what {name} gives is added to the normalized tokens, in {len(replaced)} blocks.", suspect)
+    if all(sums["attention"]) and all(sums["the MLP"]) and _blocks_start_with_a_norm(tested):
+        raise Failed(
+            f"what layers give is added to the normalized tokens, in {len(sums['attention'])} blocks.",
+            suspect,
+            likely="it is what a post-norm encoder does, which has its norms at the end of a block",
+        )
+
+
+def _blocks_start_with_a_norm(tested: ModelUnderTest) -> bool:
+    """Whether the first parameter that each block takes is a gain or a shift."""
+    looking = {id(seen.weight) for seen in tested.attentions}
+    blocks = [{id(p): p for p in block.parameters()} for stack in stacks(tested.subject) for block in stack]
+    blocks = [block for block in blocks if looking & block.keys()]
+    first = [next(block[i] for i in tested.recorded.used if i in block) for block in blocks]
+    return bool(first) and all(p.ndim == 1 for p in first)
+
+
 def mlps_have_an_activation(tested: ModelUnderTest) -> None:
     recorded = tested.recorded
     names = {id(parameter): name for name, parameter in tested.subject.named_parameters()}
@@ -250,10 +351,10 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
     """Post-norm too, from the second block on."""
     recorded = tested.recorded
     looking = {id(seen.weight) for seen in tested.attentions}
-    attention = [linear.fed_by for linear in recorded.linear if id(linear.weight) in looking][1:]
-    mlp = [
-        one.fed_by for one, next_one in itertools.pairwise(recorded.linear) if _starts_an_mlp(one, next_one, looking)
-    ]
+    of_attention = [linear for linear in recorded.linear if id(linear.weight) in looking]
+    of_mlps = [one for one, next_one in itertools.pairwise(recorded.linear) if _starts_an_mlp(one, next_one, looking)]
+    _expect_norms_apart(of_attention, of_mlps)
+    attention, mlp = ([linear.fed_by for linear in maps] for maps in (of_attention[1:], of_mlps))
     if not attention or not mlp or not {*attention, *mlp} <= {"norm", "sum"}:
         raise NotAsked("what the layers get is no plain sum or norm")
     for mine, theirs, name in ((attention, mlp, "attention"), (mlp, attention, "the MLP")):
@@ -261,6 +362,19 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
             raise Failed(
                 f"in {len(mine)} blocks, {name} gets the sum itself.", f"the LayerNorm before {name} is missing."
             )
+
+
+def _expect_norms_apart(of_attention: list[Origin], of_mlps: list[Origin]) -> None:
+    """No norm makes the tokens of both, unless it does so at once, as where the two stand side by side."""
+    norms = {id(linear.fed.gain) for linear in of_attention if linear.fed and linear.fed.gain is not None}
+    steps = {linear.fed.step for linear in of_attention if linear.fed}
+    twice = [one for one in of_mlps if one.fed and id(one.fed.gain) in norms and one.fed.step not in steps]
+    if twice:
+        raise Failed(
+            f"one norm stands before attention and before the MLP, at {len(twice)} places.",
+            "one LayerNorm for two places: each has a gain and a shift of its own, norm1 and norm2.",
+            likely="it runs and trains, and may be meant to save parameters",
+        )
 
 
 def _starts_an_mlp(one: Origin, next_one: Origin, looking: set[int]) -> bool:

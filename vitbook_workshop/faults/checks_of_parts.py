@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vitbook.attention import attention as right_attention
 from vitbook.patches import PatchEmbedding
 from vitbook.patches import patchify as right_patchify
+from vitbook_workshop.faults.operation_recorder import attentions_of
 from vitbook_workshop.faults.small_examples import (
     HEADS,
     HEIGHT,
@@ -337,6 +338,13 @@ def blocks_start_different(vit: Callable) -> None:
     for name, weight in blocks[0].named_parameters():
         starts = [block.get_parameter(name) for block in blocks]
         assert weight.ndim == 1 or all(differ(*pair) for pair in itertools.combinations(starts, 2)), name
+
+
+def attention_starts_soft(vit: Callable) -> None:
+    """Before any training no query gives nearly all of its attention to one key."""
+    model, x = vit(small_config()), images()
+    for seen in attentions_of(lambda: model(x)):
+        assert seen.peak < 0.8
 
 
 def order_counts(vit: Callable) -> None:

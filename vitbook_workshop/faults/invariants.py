@@ -200,6 +200,13 @@ _OF_MODELS = [
         of_model=operations.a_token_is_a_rectangle,
     ),
     MustHold(
+        "an image has several tokens",
+        "06_patches.ipynb#how-many-and-how-long",
+        suspect="a patch as large as the image, or an image flattened into one vector: attention has nothing to choose"
+        " from.",
+        of_model=operations.an_image_has_several_tokens,
+    ),
+    MustHold(
         "heads get whole tokens, and give them back",
         "04_multihead.ipynb#cutting-queries-keys-and-values-into-heads",
         suspect="view(B, h, T, D_h) without a transpose, heads joined without one, or a fused kernel fed"
@@ -212,6 +219,13 @@ _OF_MODELS = [
         suspect="tokens are cut into heads before the linear maps and not after them: each head has a slice to read.",
         likely="it is cheaper, and may be meant",
         of_model=operations.heads_see_whole_tokens,
+    ),
+    MustHold(
+        "a linear map mixes what the heads give",
+        "04_multihead.ipynb#what-w_o-is-for",
+        suspect="no output projection: each head writes into its own part of a token, and no other.",
+        likely="it runs without one, and may be meant to",
+        of_model=operations.heads_are_joined_by_a_map,
     ),
     MustHold(
         "each query's weights sum to 1",
@@ -229,6 +243,15 @@ _OF_MODELS = [
         of_model=operations.scores_are_scaled,
     ),
     MustHold(
+        "before training, attention is spread over several keys",
+        "02_scale.ipynb#no-slope-left",
+        suspect="queries and keys that start too large: weights drawn with a standard deviation of 1, by torch.randn,"
+        " where 0.02 or 1/√D is usual. A softmax so sharp has hardly a slope.",
+        likely="an attention may be meant to start at one place",
+        of_part=parts.attention_starts_soft,
+        of_model=operations.attention_starts_soft,
+    ),
+    MustHold(
         "every token may look at every other",
         "05_transformer.ipynb#what-must-not-be-seen",
         suspect="a causal mask, as in a language model. The patches of an image have no past and no future.",
@@ -239,6 +262,13 @@ _OF_MODELS = [
         "08_encoder.ipynb#equation-2",
         suspect="a residual connection is missing: x = x + attention(norm(x)), x = x + mlp(norm(x)).",
         of_model=operations.blocks_add,
+    ),
+    MustHold(
+        "each layer has weights of its own",
+        "08_encoder.ipynb#the-encoder",
+        suspect="one block in a loop, `for _ in range(depth): x = block(x)`: it is one layer, taken several times.",
+        likely="ALBERT shares its weights so on purpose",
+        of_model=operations.layers_have_weights_of_their_own,
     ),
     MustHold(
         "one nonlinearity stands in an MLP, between its two maps",

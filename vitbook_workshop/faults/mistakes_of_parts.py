@@ -248,7 +248,7 @@ class HeadsSeeASlice(StepByStep):
     symptom="A head writes into its own D_h columns of a token and into no other.",
     cause="Your heads are concatenated and not projected: W_O is missing.",
     caught_by=("multihead_equals_torch",),
-    seen_in_a_model=("parameters_play_a_part",),
+    seen_in_a_model=("parameters_play_a_part", "heads_are_joined_by_a_map"),
     found="Kyubyong/transformer/issues/117",
 )
 class NoOutputProjection(StepByStep):
@@ -339,6 +339,19 @@ def view_without_permute(images, patch_size):
 )
 def channels_last_in_a_patch(images, patch_size):
     return rearrange(images, "b c (h p) (w q) -> b (h w) (p q c)", p=patch_size, q=patch_size)
+
+
+@_wrong(
+    "06_patches#view-does-not-cut",
+    symptom="On gray images nothing is wrong. In color a token is three neighboring patches of one channel.",
+    cause="You unfold twice and reshape (B, C, h, w, P, P) at once. Permute first: (0, 2, 3, 1, 4, 5).",
+    caught_by=("patchify_equals_loops",),
+    seen_in_a_model=("a_token_is_a_rectangle",),
+    of=patchify,
+)
+def unfolded_without_permute(images, patch_size):
+    patches = images.unfold(2, patch_size, patch_size).unfold(3, patch_size, patch_size)
+    return patches.reshape(len(images), -1, images.shape[1] * patch_size**2)
 
 
 _BATCH = 2  # of the two mistakes below
@@ -459,6 +472,46 @@ class UnbiasedVariance(nn.LayerNorm):
     def forward(self, x):
         variance = x.var(dim=-1, keepdim=True)
         return (x - x.mean(dim=-1, keepdim=True)) / (variance + self.eps).sqrt() * self.weight + self.bias
+
+
+@_wrong(
+    "08_encoder#layernorm-by-hand",
+    symptom="A token changes with the others before any attention, and no token has mean 0 and variance 1.",
+    cause="Your norm takes mean and variance over the tokens, axis 1 of (B, T, D). LayerNorm runs over the last axis.",
+    caught_by=("each_token_is_normalized",),
+    seen_in_a_model=("each_token_is_normalized",),
+)
+class NormOverTokens(nn.LayerNorm):
+    def forward(self, x):
+        variance, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)
+        return (x - mean) / (variance + self.eps).sqrt() * self.weight + self.bias
+
+
+@_wrong(
+    "08_encoder#equation-2",
+    symptom="Nothing passes a block unchanged: what the first blocks have written gets smaller with each one.",
+    cause="You write x = norm(x) and then x = x + attention(x): the residual carries the normalized tokens.",
+    caught_by=("block_equals_torch",),
+    seen_in_a_model=("blocks_add",),
+)
+class ResidualOfTheNorm(EncoderBlock):
+    def forward(self, x, mask=None):
+        x = self.norm1(x)
+        x = self.attn(x, mask) + x
+        return self.mlp(self.norm2(x)) + x
+
+
+@_wrong(
+    "08_encoder#the-whole-block",
+    symptom="Hardly anything: a block has 2D parameters too few, and what one branch learns the other has to share.",
+    cause="Your block has one LayerNorm for both of its places. Attention and MLP each get one of their own.",
+    caught_by=("block_equals_torch",),
+    seen_in_a_model=("both_branches_get_normalized_tokens",),
+)
+class OneNormForTwoPlaces(EncoderBlock):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.norm2 = self.norm1
 
 
 @_wrong(
@@ -616,3 +669,32 @@ class LogProbabilitiesForLogits(VisionTransformer):
 class HeadReadsOnePatch(VisionTransformer):
     def pool(self, z):
         return z[:, 1]
+
+
+@_wrong(
+    "08_encoder#the-encoder",
+    symptom="More blocks take more time and make nothing better; all but the last keep their first weights.",
+    cause="In `for block in blocks: out = block(x)` each block gets the embedding. Hand the tokens on: x = block(x).",
+    caught_by=("equations_hold",),
+    seen_in_a_model=("blocks_add", "parameters_play_a_part"),
+)
+class BlocksNotChained(VisionTransformer):
+    def tokens(self, images, any_size=False):
+        x = self.embedding(images, any_size)
+        for block in self.encoder.blocks:
+            out = block(x)
+        return self.norm(out)
+
+
+@_wrong(
+    "02_scale#no-slope-left",
+    symptom="Before training each query has chosen one key, and the softmax has no slope to choose another.",
+    cause="Your weights are drawn by torch.randn, with standard deviation 1. Draw them with 0.02 or 1/√D.",
+    caught_by=("attention_starts_soft",),
+    seen_in_a_model=("attention_starts_soft",),
+)
+class AttentionStartsOneHot(VisionTransformer):
+    def initialize(self):
+        super().initialize()
+        for block in self.encoder.blocks:
+            nn.init.normal_(block.attn.qkv.weight)

@@ -241,7 +241,8 @@ class ModelUnderTest:
             queries, _ = self.changed_rows
         except NotAsked:
             return False
-        return bool(queries.shape[1] == self.batch and (queries.sum(1) == 1).all() and queries[:, 0].all())
+        of_first = queries[:, 0] & (queries.sum(1) == 1)  # not so of a class token, which is the same for all
+        return queries.shape[1] == self.batch and bool(of_first.float().mean() > 0.5)
 
     @contextmanager
     def altered(self, parameters: set[int], alter: Callable[[Tensor], Tensor]) -> Iterator[nn.Module]:

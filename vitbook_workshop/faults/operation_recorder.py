@@ -33,6 +33,7 @@ class AttentionSeen:
     joined: bool | None = None  # the output projection gets the answers of one query at a time
     projection: nn.Parameter | None = None  # the weight of the output projection
     into: int = 0  # how many numbers its heads, joined, give for a token
+    gives: int = 0  # how many one of its heads gives
 
     @property
     def rows_of_keys(self) -> Tensor:
@@ -97,6 +98,7 @@ MOVES = (
 POOLS = "masked_fill masked_fill_ where mean sum amax max avg_pool2d adaptive_avg_pool1d _adaptive_avg_pool2d"
 MOVING = set(MOVES.split())
 KEEPS = MOVING | set(POOLS.split())
+REPARAMETRIZES = {"mul", "div", "add", "sub", "pow", "sqrt", "rsqrt", "linalg_vector_norm", "clamp_min", "exp"}
 ACTIVATIONS = {"gelu", "gelu_", "relu", "relu_", "silu", "silu_"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
 
@@ -184,6 +186,8 @@ class OperationRecorder(OperationWatch):
         self._note_norm(name, main, named, origin)
         if name in KEEPS:
             return origin
+        if name in REPARAMETRIZES and all(self.origin(x).made_by == "parameter" for x in tensors):
+            return origin  # such as a matrix with rows of length 1
         if name == "cat":
             return origin if len({self.origin(x).made_by for x in tensors}) == 1 else replace(origin, made_by="")
         if name in ("sub", "sub_") and origin.operands:
@@ -323,6 +327,7 @@ class OperationRecorder(OperationWatch):
             tokens = token_of(matrices(values)[-1], [origin.output])
             if tokens is not None and one_in_each_row(tokens):
                 seen.split = len(tokens.mode(dim=-1).values.unique()) == len(tokens)
+        seen.gives = values.shape[-1]
         self.attentions.append(seen)
         self._unprojected.append(seen)
         if self.until_attention:

@@ -658,13 +658,13 @@ WRONG_STYLES = {
         lambda: TimmViT("one position for all", pool="avg"),
         {ORDER: "positions", IDLE: "positions that some tokens do not get"},
     ),
+    "timm, normalized residual": (lambda: TimmViT("normalized residual"), {ADDS: "x = norm(x)"}),
     "timm, no values": (lambda: TimmViT("no values"), {IDLE: "never used"}),
 }
 
 # Faults that no question finds: each is a right design somewhere, or has no effect before other weights are loaded
 UNSEEN = {
     "timm, class token in the mean": lambda: TimmViT("class token in the mean", pool="avg"),
-    "timm, normalized residual": lambda: TimmViT("normalized residual"),
     "timm, query, key and value interleaved": lambda: TimmViT("interleaved"),
     "SimpleViT, axes exchanged": lambda: SimpleViT("axes exchanged"),
 }

@@ -41,7 +41,8 @@ def test_a_right_model_passes_clean(name, build, capsys):
 @pytest.mark.parametrize("build", ways.RIGHT.values(), ids=ways.RIGHT)
 def test_however_attention_is_written_it_is_seen_in_all_blocks(build):
     model = build()
-    assert ModelUnderTest(model, ways.SHAPE, K).attention_seen == (3, 3)
+    tested = ModelUnderTest(model, ways.SHAPE, K)
+    assert tested.attention_seen == (3, 3) and not tested.recorded.lost
     assert not failures(model, ways.SHAPE, K)
 
 
@@ -132,6 +133,13 @@ def test_mistakes_in_anybodys_model_are_found_and_named(build, causes):
     assert all(cause in found[question].suspect for question, cause in causes.items())
 
 
+@pytest.mark.parametrize(("build", "causes"), ways.WRONG.values(), ids=ways.WRONG)
+def test_however_it_is_written_a_mistake_is_found_and_named(build, causes):
+    found = failures(build(), ways.SHAPE, K)
+    assert set(found) == set(causes)
+    assert all(cause in found[question].suspect for question, cause in causes.items())
+
+
 @pytest.mark.parametrize("build", ALL_UNSEEN.values(), ids=ALL_UNSEEN)
 def test_where_no_question_can_tell_none_accuses(build):
     assert not failures(build(), IMAGE, K)
@@ -206,7 +214,7 @@ def test_under_no_grad_it_asks_the_same():
 
 def test_every_question_can_fail():
     reached = {name for mistake in MISTAKES.values() for name in mistake.seen_in_a_model}
-    reached |= {name for _, names in (*WRONG.values(), *WRONG_UNLEARNED.values()) for name in names}
+    reached |= {name for _, names in (WRONG | WRONG_UNLEARNED | ways.WRONG).values() for name in names}
     reached |= {"logits_come_out", "one_batch_can_be_learned", "equations_hold", "autocast_works", "export_works"}
     assert reached == {must_hold.name for must_hold in OF_A_MODEL}
 

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from small_models import HEADS, HIDDEN, C, K, P
+from styles import ADDS, BRANCHES, CUT, IDLE, LAST, MIX, NORMS, SCALE
 from torch import nn
 
 WIDE, SIDE = 24, 16
@@ -122,12 +123,150 @@ class Block(nn.Module):
         return x + self.mlp(self.norm2(x))
 
 
+class Bare(EachImage):
+    """Heads joined, and no map after them."""
+
+    def image(self, x):
+        heads = zip(*(t.chunk(HEADS, -1) for t in self.qkv(x).chunk(3, -1)), strict=True)
+        return torch.cat([self.attend(*head) for head in heads], -1)
+
+
+class SlicedImages(nn.Module):
+    """Each head has a slice of the token, image by image."""
+
+    def __init__(self, project=False):
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(EACH, 3 * EACH) for _ in range(HEADS))
+        self.out = nn.Linear(WIDE, WIDE) if project else nn.Identity()
+
+    def image(self, x):
+        parts = []
+        for part, qkv in zip(x.split(EACH, -1), self.maps, strict=True):
+            q, k, v = qkv(part).chunk(3, -1)
+            parts.append((q @ k.T * EACH**-0.5).softmax(-1) @ v)
+        return self.out(torch.cat(parts, -1))
+
+    def forward(self, x):
+        return torch.stack([self.image(image) for image in x])
+
+
+class OneHot(Attention):
+    def __init__(self):
+        super().__init__()
+        nn.init.normal_(self.qkv.weight)
+
+
+class HandNorm(nn.Module):
+    """LayerNorm by hand over any axis of (B, T, D)."""
+
+    def __init__(self, dim, axis=-1, correction=0):
+        super().__init__()
+        self.axis, self.correction = axis, correction
+        self.gain, self.shift = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x):
+        centered = x - x.mean(self.axis, keepdim=True)
+        variance = centered.var(self.axis, correction=self.correction, keepdim=True)
+        return centered / torch.sqrt(variance + 1e-6) * self.gain + self.shift
+
+
+class Turned(nn.Module):
+    """A norm that gets tokens transposed."""
+
+    def __init__(self, dim, norm=nn.LayerNorm):
+        super().__init__()
+        self.norm = norm(PATCHES + 1)
+
+    def forward(self, x):
+        return self.norm(x.mT).mT if isinstance(self.norm, nn.LayerNorm) else self.norm(x)
+
+
+class In32Bits(nn.LayerNorm):
+    """LayerNorm in float32, whatever the tokens are in."""
+
+    def forward(self, x):
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()).to(x)
+
+
+class Missing(Block):
+    """No residual connection around attention."""
+
+    def forward(self, x):
+        x = self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Replaced(Block):
+    """The MLP's residual carries normalized tokens."""
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        x = self.norm2(x)
+        return x + self.mlp(x)
+
+
+class PostNorm(Block):
+    """After an embedding that is normalized, too, as in BERT."""
+
+    def forward(self, x):
+        x = self.norm1(x + self.attention(x))
+        return self.norm2(x + self.mlp(x))
+
+
+class Normed(PostNorm):
+    """What a branch gives is added to what it got, both normalized: a block begins with its norms."""
+
+    def forward(self, x):
+        x = self.norm1(x)
+        x = x + self.attention(x)
+        x = self.norm2(x)
+        return x + self.mlp(x)
+
+
+class ReZero(Block):
+    """A learned gain of 0 in place of norms (Bachlechner et al. 2021)."""
+
+    def __init__(self, attention, norm):
+        super().__init__(attention, nn.Identity)
+        self.gain = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        x = x + self.gain[0] * self.attention(x)
+        return x + self.gain[1] * self.mlp(x)
+
+
+class OneNorm(Block):
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm1(x))
+
+
+class SideBySide(Block):
+    """One norm for attention and MLP, which run in parallel: right."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        del self.norm2
+
+    def forward(self, x):
+        y = self.norm1(x)
+        return x + self.attention(y) + self.mlp(y)
+
+
+class Turning(Block):
+    """Attention over the batch."""
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x).transpose(0, 1)).transpose(0, 1)
+        return x + self.mlp(self.norm2(x))
+
+
 class Net(nn.Module):
     """Patches by a convolution, a class token in front, three blocks."""
 
     def __init__(self, attention=Attention, norm=nn.LayerNorm, block=Block, head=None):
         super().__init__()
-        self.patch, self.head = nn.Conv2d(C, WIDE, P, P), head or nn.Sequential(nn.LayerNorm(WIDE), nn.Linear(WIDE, K))
+        self.patch, self.head = nn.Conv2d(C, WIDE, P, P), head or normed()
         self.blocks = nn.Sequential(*(block(attention, norm) for _ in range(3)))
         self.cls, self.pos = nn.Parameter(torch.randn(1, 1, WIDE)), nn.Parameter(torch.randn(1, PATCHES + 1, WIDE))
 
@@ -147,6 +286,127 @@ class Net(nn.Module):
         return self.head(self.read(self.encode(self.place(self.cut(images)))))
 
 
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
+class Maximum(nn.Module):
+    def forward(self, x):
+        return x.amax(1)
+
+
+class AllTokens(Net):
+    def read(self, x):
+        return x
+
+
+class Unchained(Net):
+    """Each block gets the embedding."""
+
+    def encode(self, x):
+        for block in self.blocks:
+            out = block(x)
+        return out
+
+
+class UnchainedList(Net):
+    """Each block gets the embedding, and the list's last is taken."""
+
+    def encode(self, x):
+        return [block(x) for block in self.blocks][-1]
+
+
+class Shared(Net):
+    """One block for three layers, as in ALBERT."""
+
+    def encode(self, x):
+        for _ in range(3):
+            x = self.blocks[0](x)
+        return x
+
+    def __init__(self):
+        super().__init__()
+        del self.blocks[1:]
+
+
+class Frozen(Net):
+    """The patch map runs under no_grad; every residual connection is right."""
+
+    def cut(self, x):
+        with torch.no_grad():
+            return super().cut(x)
+
+
+class Detached(Net):
+    def place(self, tokens):
+        return super().place(tokens).detach()
+
+
+class EmbeddingNormed(Net):
+    def __init__(self, **ways):
+        super().__init__(**ways)
+        self.norm = nn.LayerNorm(WIDE)
+
+    def place(self, tokens):
+        return self.norm(super().place(tokens))
+
+
+class Buffers(Net):
+    """Results are written into a tensor that is there before."""
+
+    def encode(self, x):
+        for block in self.blocks:
+            out = torch.empty_like(x)
+            for i in range(len(x)):
+                out[i] = block(x[i : i + 1])[0]
+            x = out
+        return x
+
+
+class Unfolded(Net):
+    """Two unfolds; axes is the permutation before the reshape. stride below P: patches overlap."""
+
+    def __init__(self, axes=(0, 2, 3, 1, 4, 5), stride=P):
+        super().__init__()
+        self.axes, self.stride, self.patch = axes, stride, nn.Linear(C * P * P, WIDE)
+        self.count = ((SIDE - P) // stride + 1) ** 2
+        self.pos = nn.Parameter(torch.randn(1, self.count + 1, WIDE))
+
+    def cut(self, x):
+        patches = x.unfold(2, P, self.stride).unfold(3, P, self.stride)
+        patches = patches.permute(self.axes) if self.axes else patches
+        return self.patch(patches.reshape(len(x), self.count, -1))
+
+
+class OfOneChannel(Unfolded):
+    """A token for each channel of a patch, as in ChannelViT (Bao et al. 2024): right."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.patch, self.count = nn.Linear(P * P, WIDE), C * self.count
+        self.pos = nn.Parameter(torch.randn(1, self.count + 1, WIDE))
+
+
+class Whole(Net):
+    """The image is one token."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch, self.pos = nn.Linear(C * SIDE * SIDE, WIDE), nn.Parameter(torch.randn(1, 2, WIDE))
+
+    def cut(self, x):
+        return self.patch(x.flatten(1))[:, None]
+
+
+def normed():
+    return nn.Sequential(nn.LayerNorm(WIDE), nn.Linear(WIDE, K))
+
+
+def two_layers(*before):
+    return nn.Sequential(*before, nn.Linear(WIDE, WIDE), nn.Tanh(), nn.Linear(WIDE, K))
+
+
 RIGHT = {
     "each image": lambda: Net(EachImage),
     "vmap": lambda: Net(Mapped),
@@ -160,4 +420,67 @@ RIGHT = {
     "inner": lambda: Net(partial(EachImage, inner)),
     "baddbmm": lambda: Net(partial(Attention, baddbmm)),
     "stepwise": lambda: Net(partial(Attention, stepwise)),
+    "unfolded": Unfolded,
+    "overlapping": lambda: Unfolded(stride=2),
+    "a token for each channel": OfOneChannel,
+    "hand-made norms": lambda: Net(norm=HandNorm, head=nn.Sequential(HandNorm(WIDE), nn.Linear(WIDE, K))),
+    "norms in 32 bits": lambda: Net(norm=In32Bits),
+    "head of two layers": lambda: Net(head=two_layers(nn.LayerNorm(WIDE))),
+    "norm, then mean": lambda: AllTokens(head=nn.Sequential(nn.LayerNorm(WIDE), Mean(), nn.Linear(WIDE, K))),
+    "mean, then norm": lambda: AllTokens(head=nn.Sequential(Mean(), nn.LayerNorm(WIDE), nn.Linear(WIDE, K))),
+    "embedding normalized, post-norm": lambda: EmbeddingNormed(block=PostNorm, head=nn.Linear(WIDE, K)),
+    "ReZero": lambda: Net(block=ReZero, head=nn.Linear(WIDE, K)),
+    "side by side": lambda: Net(block=SideBySide),
+    "into a buffer": Buffers,
+}
+
+SLICES = "heads_see_whole_tokens"
+CHAIN, STARTS, TOKENS = "not chained", "attention_starts_soft", "an_image_has_several_tokens"
+JOINED, OWN = "heads_are_joined_by_a_map", "layers_have_weights_of_their_own"
+
+# How to build it, and for each question that it fails a part of the suspect that it names: the true cause
+WRONG = {
+    "each image, no scale": (lambda: Net(partial(EachImage, scale=1.0)), {SCALE: "no scale"}),
+    "each image, √D": (lambda: Net(partial(EachImage, scale=WIDE**-0.5)), {SCALE: "√D for √D_h"}),
+    "vmap, no scale": (lambda: Net(partial(Mapped, scale=1.0)), {SCALE: "no scale"}),
+    "each head, scaled by √D": (lambda: Net(partial(EachHead, scale=WIDE**-0.5)), {SCALE: "√D for √D_h"}),
+    "each image, slices": (lambda: Net(partial(SlicedImages, True)), {SLICES: "cut into heads before"}),
+    "each image, slices, no map": (
+        lambda: Net(SlicedImages),
+        {SLICES: "cut into heads before", JOINED: "no output projection"},
+    ),
+    "no map": (lambda: Net(Bare), {JOINED: "no output projection", IDLE: "never called"}),
+    "one-hot": (lambda: Net(OneHot), {STARTS: "standard deviation of 1"}),
+    "kept weights, no residual": (lambda: Net(Keeps, block=Missing), {ADDS: "residual"}),
+    "no residual, each image": (lambda: Net(EachImage, block=Missing), {ADDS: "residual"}),
+    "residual of the norm": (lambda: Net(block=Replaced), {ADDS: "x = norm(x)"}),
+    "both residuals of the norm": (lambda: Net(block=Normed), {ADDS: "x = norm(x)"}),
+    "not chained": (Unchained, {ADDS: CHAIN, IDLE: ""}),
+    "not chained, listed": (UnchainedList, {ADDS: CHAIN, IDLE: ""}),
+    "one block": (Shared, {OWN: "one block in a loop"}),
+    "one norm": (lambda: Net(block=OneNorm), {BRANCHES: "two places", IDLE: "never called"}),
+    "patches under no_grad": (Frozen, {IDLE: "no_grad"}),
+    "embedding detached": (Detached, {IDLE: "detach"}),
+    "norm over tokens": (lambda: Net(norm=partial(HandNorm, axis=1), head=normed()), {NORMS: "over the tokens"}),
+    "norm over tokens, n − 1": (
+        lambda: Net(norm=partial(HandNorm, axis=1, correction=1), head=normed()),
+        {NORMS: "over the tokens"},
+    ),
+    "norm of transposed tokens": (lambda: Net(norm=Turned, head=normed()), {NORMS: "over the tokens"}),
+    "BatchNorm over tokens": (
+        lambda: Net(norm=partial(Turned, norm=nn.BatchNorm1d), head=normed()),
+        {NORMS: "BatchNorm"},
+    ),
+    "head of two layers, no norm": (lambda: Net(head=two_layers()), {LAST: "last LayerNorm"}),
+    "mean, no norm": (lambda: AllTokens(head=nn.Sequential(Mean(), nn.Linear(WIDE, K))), {LAST: "last LayerNorm"}),
+    "maximum, two layers, no norm": (lambda: AllTokens(head=two_layers(Maximum())), {LAST: "last LayerNorm"}),
+    "unfolded, no permute": (lambda: Unfolded(None), {CUT: "channels in front"}),
+    "overlapping, no permute": (lambda: Unfolded(None, 2), {CUT: "channels in front"}),
+    "one token": (Whole, {TOKENS: "as large as the image"}),
+    "batch for tokens": (lambda: Net(block=Turning), {"images_count": "over the batch"}),
+    "batch for tokens, mean": (
+        lambda: AllTokens(block=Turning, head=nn.Sequential(nn.LayerNorm(WIDE), Mean(), nn.Linear(WIDE, K))),
+        {MIX: "over the batch"},
+    ),
+    "into a buffer, no scale": (lambda: Buffers(partial(EachImage, scale=1.0)), {SCALE: "no scale"}),
 }
