@@ -18,10 +18,11 @@ from vitbook.multihead import Heads, MultiHeadSelfAttention, Tokens
 from vitbook.patches import HybridEmbedding, Images, PatchEmbedding, grid_size
 from vitbook.positions import POSITIONS, Grid, rows_beside_columns
 from vitbook.transformer import MultiHeadCrossAttention
-from vitbook.vit import Vectors, VisionTransformer, ViTConfig
+from vitbook.vit import VisionTransformer, ViTConfig
 
 Angles = Float[Tensor, "tokens pairs"]
 ACTIVATIONS = {"gelu": nn.GELU, "gelu_tanh": lambda: nn.GELU(approximate="tanh"), "quick_gelu": lambda: QuickGELU()}
+ACTIVATIONS |= {"relu": nn.ReLU, "silu": nn.SiLU}
 
 
 def rotate(x: Float[Tensor, "*batch tokens d"], angles: Angles) -> Float[Tensor, "*batch tokens d"]:
@@ -167,13 +168,15 @@ class ModernConfig(ViTConfig):
     registers: int = 0  # learned tokens without a patch
     attention_pool: bool = False  # what the head sees is an `AttentionPooling` of the patches
     embedding_norm: bool = False  # LayerNorm before the first block, as in CLIP
+    fc_norm: bool = False  # the last norm sees what was pooled and not every token, as in timm's models of that name
+    class_and_mean: bool = False  # the head sees both, side by side, as in classifiers of DINOv2
 
     def __post_init__(self):
         super().__post_init__()
         check_choice("norm", self.norm, NORMS)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_sizes(0, registers=self.registers)
-        switches = ("qk_norm", "swiglu", "attention_pool", "embedding_norm")
+        switches = ("qk_norm", "swiglu", "attention_pool", "embedding_norm", "fc_norm", "class_and_mean")
         check_kind(bool, **{name: getattr(self, name) for name in switches})
         if self.rotary_base is not None:
             rotary_angles((1, 1), self.dim // self.num_heads, self.rotary_base)
@@ -232,13 +235,16 @@ class ModernViT(VisionTransformer):
 
     config: ModernConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, config: ModernConfig):
-        super().__init__(config)
+    def __init__(self, config: ModernConfig, patch_embed: PatchEmbedding | HybridEmbedding | None = None):
+        super().__init__(config, patch_embed)
         c = self.config
         self.embedding = ModernEmbedding(self.embedding.patch_embed, c)
         rates = (c.drop_path * block / c.depth for block in range(1, c.depth + 1))
         self.encoder.blocks = nn.ModuleList(ModernBlock(c, rate) for rate in rates)
-        self.norm = NORMS[c.norm](c.dim, eps=c.norm_eps)
+        norm = NORMS[c.norm](c.dim, eps=c.norm_eps)
+        self.norm, self.fc_norm = (nn.Identity(), norm) if c.fc_norm else (norm, nn.Identity())
+        if c.class_and_mean and c.num_classes:
+            self.head = nn.Linear(2 * c.dim, c.num_classes)
         if c.attention_pool:
             self.pooling = AttentionPooling(c.dim, c.num_heads, c.mlp_dim, c.norm_eps)
             self.pooling.mlp.act = ACTIVATIONS[c.activation]()
@@ -257,11 +263,13 @@ class ModernViT(VisionTransformer):
             for block, angles in zip(self.encoder.blocks, own, strict=True):
                 block.attn.angles = angles
 
-    def pool(self, z: Tokens) -> Vectors:
-        """What the attention pooling finds among the patches, or as in `VisionTransformer`."""
+    def pool(self, z: Tokens) -> Float[Tensor, "batch width"]:
+        """What the attention pooling finds among the patches, or as in `VisionTransformer`, or both."""
         if self.config.attention_pool:
             return self.pooling(z[:, len(self.embedding.prefix_tokens) :])
-        return super().pool(z)
+        if self.config.class_and_mean:
+            return torch.cat([z[:, 0], z[:, len(self.embedding.prefix_tokens) :].mean(dim=1)], dim=1)
+        return self.fc_norm(super().pool(z))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """As in `VisionTransformer`; rotary positions are computed again, with nothing to interpolate."""

@@ -155,7 +155,7 @@ def test_a_checkpoint_brings_its_parts_back(tmp_path):
         ({"norm": "batch"}, "norm must be one of layer, rms, got 'batch'"),
         ({"registers": -1}, "registers must be at least 0, got -1"),
         ({"rotary_base": 10.0, "dim": 18}, "must be divisible by 4, got 6"),
-        ({"activation": "relu"}, "activation must be one of gelu, gelu_tanh, quick_gelu"),
+        ({"activation": "mish"}, "activation must be one of gelu, gelu_tanh, quick_gelu"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(changes, message):

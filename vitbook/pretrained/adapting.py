@@ -34,7 +34,8 @@ def adapt(model: VisionTransformer, kernel: str, **changes: int | tuple[int, int
     config = replace(before, **{name: value for name, value in changes.items() if value is not None})
     if config.num_classes != before.num_classes:
         for name in [name for name in ("head", "head_dist") if hasattr(model, name)]:
-            head = nn.Linear(config.dim, config.num_classes) if config.num_classes else nn.Identity()
+            wide = config.dim * (1 + getattr(config, "class_and_mean", False))
+            head = nn.Linear(wide, config.num_classes) if config.num_classes else nn.Identity()
             for parameter in head.parameters():
                 nn.init.zeros_(parameter)
             setattr(model, name, head)

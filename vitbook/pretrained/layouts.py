@@ -18,6 +18,7 @@ _OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
 REGISTERS = "embedding.register_tokens"
 POSITIONS, PATCHES = "embedding.positions.pos_embed", "embedding.patch_embed.proj.weight"
+GAMMA = "encoder.blocks.0.attn.proj.gamma"
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Row:
     theirs: tuple[str, ...]
     axes: str = ""  # their axes -> ours, as einops writes it; empty where they are the same
     optional: bool = False
+    unless: str = ""
     share: tuple[int, int] = (0, 1)  # which part of theirs is ours, and of how many laid end to end
 
     def read(self, state: Mapping[str, Tensor]) -> Tensor:
@@ -63,6 +65,7 @@ class Names:
     theirs: str
     axes: str = ""  # theirs -> ours, as einops writes it; empty where they are the same
     optional: bool = False  # whether it may be missing
+    unless: str = ""  # theirs that may stand in its place
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class Layout:
     outside: tuple[Names, ...]
     block: str
     inside: tuple[Names, ...]  # our names begin with _OUR_BLOCK
-    class_position: bool = True  # whether the class token has a position of its own
+    positioned: str = "class"  # which tokens before the patches have a position: those but registers, "all", or "none"
     settings: dict[str, Any] = field(default_factory=dict)  # fields of ModernConfig that no tensor shows
     zeros: tuple[str, ...] = ()  # biases of ours that it lacks
     key_bias: bool = True  # whether keys have one, where they are apart from queries and values
-    head_dim: Mapping[int, int] = field(default_factory=lambda: {1280: 80})  # D/h by D, where it is not 64
+    # D/h by D, where it is not 64
+    head_dim: Mapping[int, int] = field(default_factory=lambda: {1152: 72, 1280: 80, 1408: 88, 1664: 104})
     tower: str | None = None  # what the image tower's names begin with, where a text tower may stand beside it
     prefix: str = ""  # what all names of a file begin with
     kernel: str = ""  # how its library interpolates positions, a key of KERNELS, where that is not the family's way
@@ -111,7 +115,8 @@ def _rows(table: tuple[Names, ...], ours_begins: str, theirs_begins: str) -> Ite
         for k, name in enumerate(left):
             names = tuple(theirs_begins + theirs for theirs in right[k % len(right) :: len(left)])
             ours = ours_begins + name if name else ""
-            yield Row(ours, names, line.axes, line.optional, (k // len(right), shares))
+            unless = theirs_begins + line.unless if line.unless else ""
+            yield Row(ours, names, line.axes, line.optional, unless, (k // len(right), shares))
 
 
 def _nowhere(theirs: str) -> Names:
@@ -171,18 +176,21 @@ BIG_VISION = replace(GOOGLE, outside=(replace(GOOGLE.outside[0], optional=True),
         "MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
         "MlpBlock_3": "MlpBlock_0",
     },
-    class_position=False,
+    positioned="none",
 )
 
-# timm, and DeiT's own files, which are made with it. Distilled models have a second token and a second head.
+# timm, and DeiT's own files, which are made with it. Distilled models have a second token and a second head; what
+# averages its patches has fc_norm behind that in place of norm.
 TIMM = Layout(
     "timm",
     (
-        Names("embedding.cls_token", "cls_token"),
+        Names("embedding.cls_token", "cls_token", optional=True),
         Names("embedding.dist_token", "dist_token", optional=True),
+        Names("embedding.register_tokens", "reg_token", optional=True),
         Names("embedding.positions.pos_embed", "pos_embed"),
         Names("embedding.patch_embed.proj.{weight,bias}", "patch_embed.proj.{weight,bias}"),
-        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}", unless="fc_norm.weight"),
+        Names("fc_norm.{weight,bias}", "fc_norm.{weight,bias}", optional=True, unless="norm.weight"),
         Names("head.{weight,bias}", "head.{weight,bias}", optional=True),
         Names("head_dist.{weight,bias}", "head_dist.{weight,bias}", optional=True),
     ),
@@ -192,12 +200,13 @@ TIMM = Layout(
         Names("attn.qkv.weight", "attn.qkv.weight"),
         Names("attn.qkv.bias", "attn.qkv.bias", optional=True),
         Names("attn.proj.{weight,bias}", "attn.proj.{weight,bias}"),
+        Names("attn.proj.gamma", "ls1.gamma", optional=True),
         Names("norm2.{weight,bias}", "norm2.{weight,bias}"),
         Names("mlp.fc1.{weight,bias}", "mlp.fc1.{weight,bias}"),
         Names("mlp.fc2.{weight,bias}", "mlp.fc2.{weight,bias}"),
+        Names("mlp.fc2.gamma", "ls2.gamma", optional=True),
     ),
 )
-
 TORCHVISION = Layout(
     "torchvision",
     (
@@ -223,7 +232,7 @@ TORCHVISION = Layout(
 HUGGING_FACE = Layout(
     "hf",
     (
-        Names("embedding.cls_token", "vit.embeddings.cls_token"),
+        Names("embedding.cls_token", "vit.embeddings.cls_token", optional=True),
         Names("embedding.dist_token", "vit.embeddings.distillation_token", optional=True),
         Names("embedding.positions.pos_embed", "vit.embeddings.position_embeddings"),
         Names("embedding.patch_embed.proj.{weight,bias}", "vit.embeddings.patch_embeddings.projection.{weight,bias}"),
@@ -252,21 +261,28 @@ _IN_MEMORY = {
 _VIT_IN_MEMORY = {"encoder.layer.": "layers."} | _IN_MEMORY
 DISTILLED = {"vit.": "deit.", "classifier": "cls_classifier", "distillation_cls_": "distillation_"}
 
+# with a distillation token and one head, which does not see it: to us, a register
+_DEIT_UNTAUGHT = {"embedding.dist_token": "embedding.register_tokens"}
+
 # DINOv2 at Hugging Face
 DINOV2 = Layout(
     "dinov2",
     (
-        Names("embedding.cls_token", "embeddings.cls_token"),
-        Names("embedding.register_tokens", "embeddings.register_tokens", optional=True),
-        Names("embedding.positions.pos_embed", "embeddings.position_embeddings"),
-        Names("embedding.patch_embed.proj.{weight,bias}", "embeddings.patch_embeddings.projection.{weight,bias}"),
-        Names("norm.{weight,bias}", "layernorm.{weight,bias}"),
-        _nowhere("embeddings.mask_token"),
+        Names("embedding.cls_token", "dinov2.embeddings.cls_token"),
+        Names("embedding.register_tokens", "dinov2.embeddings.register_tokens", optional=True),
+        Names("embedding.positions.pos_embed", "dinov2.embeddings.position_embeddings"),
+        Names(
+            "embedding.patch_embed.proj.{weight,bias}", "dinov2.embeddings.patch_embeddings.projection.{weight,bias}"
+        ),
+        Names("norm.{weight,bias}", "dinov2.layernorm.{weight,bias}"),
+        Names("head.{weight,bias}", "classifier.{weight,bias}", optional=True),
+        _nowhere("dinov2.embeddings.mask_token"),
     ),
-    "encoder.layer.{i}.",
+    "dinov2.encoder.layer.{i}.",
     (
         Names("norm1.{weight,bias}", "norm1.{weight,bias}"),
-        Names("attn.qkv.{weight,bias}", "attention.attention.{query,key,value}.{weight,bias}"),
+        Names("attn.qkv.weight", "attention.attention.{query,key,value}.weight"),
+        Names("attn.qkv.bias", "attention.attention.{query,key,value}.bias", optional=True),
         Names("attn.proj.{weight,bias}", "attention.output.dense.{weight,bias}"),
         Names("attn.proj.gamma", "layer_scale1.lambda1"),
         Names("norm2.{weight,bias}", "norm2.{weight,bias}"),
@@ -276,27 +292,11 @@ DINOV2 = Layout(
     ),
     head_dim={},
 )
-# DINOv2's own files, whose names are timm's, and timm's files of DINOv2 without registers
-DINOV2_HUB = replace(
-    TIMM,
-    name="dinov2",
-    outside=(
-        *TIMM.outside,
-        Names("embedding.register_tokens", "register_tokens", optional=True),
-        _nowhere("mask_token"),
-    ),
-    inside=(
-        *TIMM.inside,
-        Names("attn.proj.gamma", "ls1.gamma"),
-        Names("mlp.fc2.gamma", "ls2.gamma"),
-    ),
-    head_dim={},
-)
-# timm's files of DINOv2 with registers, whose class token holds its position already
-DINOV2_TIMM = DINOV2_HUB.renamed("dinov2", {"register_tokens": "reg_token"}, class_position=False)
+# DINOv2's own files, whose names are timm's but for the registers
+DINOV2_HUB = TIMM.renamed("dinov2", {"reg_token": "register_tokens"}, head_dim={})
+DINOV2_HUB = replace(DINOV2_HUB, outside=(*DINOV2_HUB.outside, _nowhere("mask_token")))
 # DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
-DEIT3 = replace(TIMM, name="deit3", inside=DINOV2_HUB.inside, class_position=False)
-DEIT3_HUB = DEIT3.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"})
+DEIT3_HUB = TIMM.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"}, positioned="none")
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
     "dinov3",
@@ -335,21 +335,20 @@ DINOV3_HUB = replace(
         _nowhere("rope_embed.periods"),
         _nowhere("local_cls_norm.{weight,bias}"),
     ),
-    inside=(
-        *DINOV2_HUB.inside,
-        _nowhere("attn.qkv.bias_mask"),
-    ),
+    inside=(*TIMM.inside, _nowhere("attn.qkv.bias_mask")),
     settings=DINOV3.settings,
     head_dim=DINOV3.head_dim,
 )
-# DINOv3 at timm. A head is refused: timm's sees the mean of the patches by default, and ours would see the class token.
+# DINOv3 at timm
 DINOV3_TIMM = replace(
     DINOV3_HUB,
     outside=(
         Names("embedding.cls_token", "cls_token"),
         Names("embedding.register_tokens", "reg_token", optional=True),
         Names("embedding.patch_embed.proj.{weight,bias}", "patch_embed.proj.{weight,bias}"),
-        Names("norm.{weight,bias}", "norm.{weight,bias}"),
+        Names("norm.{weight,bias}", "norm.{weight,bias}", unless="fc_norm.weight"),
+        Names("fc_norm.{weight,bias}", "fc_norm.{weight,bias}", optional=True, unless="norm.weight"),
+        Names("head.{weight,bias}", "head.{weight,bias}", optional=True),
     ),
     inside=(
         Names("norm1.{weight,bias}", "norm1.{weight,bias}"),
@@ -394,7 +393,6 @@ CLIP = Layout(
     ),
     settings=dict(embedding_norm=True, norm_eps=1e-5, activation="quick_gelu"),
     zeros=("embedding.patch_embed.proj.bias", "head.bias"),
-    head_dim={1280: 80, 1408: 88, 1664: 104},
     tower="vision_model.",
 )
 # CLIP in the names of its authors and of OpenCLIP
@@ -458,7 +456,7 @@ SIGLIP = replace(
     settings=dict(activation="gelu_tanh"),
     zeros=(),
     head_dim={1152: 72, 1408: 88, 1536: 96},
-    class_position=False,
+    positioned="none",
 )
 # SigLIP 2 of variable resolution ("NaFlex") at Hugging Face: patches are cut out, and flattened, before the model.
 _PATCHES = "vision_model.embeddings.patch_embedding"
@@ -528,17 +526,27 @@ def _as_ours(table: tuple[Names, ...]) -> tuple[Names, ...]:
 VITBOOK = Layout("vitbook", _as_ours(TIMM.outside), _OUR_BLOCK, _as_ours(TIMM.inside))
 
 PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})
-LAYOUTS = [GOOGLE, BIG_VISION, TIMM, TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]
-for root in ({}, {"vit.": ""}, DISTILLED):  # with a head; without one; with two
-    LAYOUTS += [HUGGING_FACE.renamed("hf", root), HUGGING_FACE.renamed("hf", _VIT_IN_MEMORY | root)]
-LAYOUTS += [DINOV2, DINOV2.renamed("dinov2", _IN_MEMORY), DINOV2_HUB, DINOV2_HUB.renamed("dinov2", _GATED_HUB)]
-LAYOUTS += [DEIT3, DEIT3_HUB, DINOV2_TIMM, DINOV3_HUB, DINOV3_HUB.renamed("dinov3", _GATED_HUB_3)]
+LAYOUTS = [GOOGLE, BIG_VISION, TIMM, *(replace(TIMM, positioned=which) for which in ("none", "all"))]
+LAYOUTS += [TORCHVISION, PUBLISHED_TORCHVISION, VITBOOK]
+_SIMILAR = [HUGGING_FACE.renamed("hf", {"vit.": root}) for root in ("vit.", "", "ijepa.")]
+_SIMILAR += [HUGGING_FACE.renamed("hf", DISTILLED)]
+_ONE_HEAD = tuple(replace(names, ours=_DEIT_UNTAUGHT.get(names.ours, names.ours)) for names in _SIMILAR[-1].outside)
+_SIMILAR += [replace(_SIMILAR[-1], outside=_ONE_HEAD, positioned="all").renamed("hf", {"cls_classifier": "classifier"})]
+_MSN = {"vit.encoder.": "encoder."}  # as transformers writes ViTMSN with a head
+LAYOUTS += [layout.renamed("hf", words) for layout in _SIMILAR for words in ({}, _VIT_IN_MEMORY, _MSN)]
+for root in ("", "dinov2.", "dinov2_with_registers."):
+    for words in ({}, _GATED, _IN_MEMORY, _IN_MEMORY | _GATED_IN_MEMORY):
+        LAYOUTS += [DINOV2.renamed("dinov2", words | {"dinov2.": root})]
+LAYOUTS += [DINOV2_HUB, DINOV2_HUB.renamed("dinov2", _GATED_HUB), DEIT3_HUB]
+LAYOUTS += [DINOV3_HUB, DINOV3_HUB.renamed("dinov3", _GATED_HUB_3)]
 LAYOUTS += [DINOV3_TIMM, DINOV3_TIMM.renamed("dinov3", _GATED_TIMM_3)]
-LAYOUTS += [DINOV2.renamed("dinov2", words) for words in (_GATED, _IN_MEMORY | _GATED_IN_MEMORY)]
 for root in ({}, {"layer.": "model.layer."}):
     LAYOUTS += [DINOV3.renamed("dinov3", words) for words in (root, root | {"mlp.up_": "mlp.{gate_,up_}"})]
 
 LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_HUB, CLIP_TIMM]
-for siglip in (SIGLIP, SIGLIP_NAFLEX):
+LAYOUTS += [CLIP.renamed("clip", {"encoder.layers.": "encoder.layer."})]  # as transformers writes AltCLIP
+for siglip in (SIGLIP, SIGLIP_NAFLEX):  # a classifier sees the mean of the patches
+    dropped = (_nowhere(line.theirs) if line.ours.startswith("pooling.") else line for line in siglip.outside)
+    LAYOUTS += [replace(siglip, outside=(*dropped, Names("head.{weight,bias}", "classifier.{weight,bias}")))]
     LAYOUTS += [siglip, siglip.renamed("siglip", {"vision_model.": ""}, tower=None)]
 LAYOUTS += [SIGLIP_TIMM, SIGLIP_BIG_VISION]

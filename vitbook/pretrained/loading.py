@@ -14,17 +14,19 @@ from vitbook._common.files import ASSETS
 from vitbook._common.json_config import from_json
 from vitbook._common.meta_device import shapes_alone
 from vitbook._common.suggestions import listed, unknown
+from vitbook._common.validation import is_whole
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
 from vitbook.pretrained.hub import fetch_from_hub
-from vitbook.pretrained.layouts import CLASS, DISTILLATION, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
+from vitbook.pretrained.layouts import CLASS, DISTILLATION, GAMMA, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
+from vitbook.pretrained.stated import Stated, read_stated
 from vitbook.pretrained.translating import Translation, translate
-from vitbook.pretrained.weight_files import read_file, tensors_in
+from vitbook.pretrained.weight_files import IN_FOLDERS, read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 
 _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
@@ -43,6 +45,8 @@ class OpenedWeights:
     content: Mapping
     facts: dict[str, Any]  # beside the tensors in a checkpoint of ours; empty for all else
     published: Published | None = None
+    stated: Stated = Stated()  # by files beside it
+    part: str = ""  # which of several models in it: what follows # in its name
 
 
 @dataclass(frozen=True)
@@ -72,39 +76,43 @@ def load_pretrained(
 ) -> Pretrained:
     """A Vision Transformer of the shape that the weights have, with the weights. On the CPU, in torch's default dtype.
 
-    source: a file (.npz, .safetensors, .pth, .pt, .bin) in the names of Google, big_vision, timm, torchvision, Hugging
-        Face, or the authors of DeiT, DeiT-III, DINOv2, DINOv3, CLIP and SigLIP, of which the image towers are read; a
-        checkpoint of ours (.json, or the folder of a training run, for its best weights); a key of
-        `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; any other model
-        of the Hugging Face Hub, as in `fetch_from_hub`, "hf:facebook/dinov2-small"; "vitbook:NAME", which comes with
-        the package; a dictionary of tensors; or what `open_weights` has opened already.
+    source: a file (.npz, .safetensors, or what torch.save writes, under any suffix) in the names of Google, big_vision,
+        timm, torchvision, Hugging Face, or the authors of DeiT, DeiT-III, DINOv2, DINOv3, CLIP and SigLIP, of which the
+        image towers are read; a folder of `save_pretrained`, timm's `save_for_hf` or OpenCLIP, where what config.json
+        and preprocessor_config.json state is taken; a checkpoint of ours (.json, or the folder of a training run, for
+        its best weights); a key of `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is
+        downloaded; any other model of the Hugging Face Hub, as in `fetch_from_hub`, "hf:facebook/dinov2-small";
+        "vitbook:NAME", which comes with the package; a dictionary of tensors; or what `open_weights` has opened
+        already. #NAME behind a file's name says which of several models in it, as dino.pth#teacher.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
     channels: another number than the weights'. Gray gets the kernels of the colors added up, and colors get shares of
         those of gray; further channels begin with kernels of zeros. What the weights say of the same content stays.
-    num_heads: for layouts that do not show it. By default heads are as wide as in the family's models, 64 in most.
+    num_heads: for weights that do not tell. By default heads are as wide as in the family's models, 64 in most.
     activation: of the MLPs, a key of `vitbook.modern.ACTIVATIONS`, where it is not that of the family's first models:
         "gelu" for CLIP as LAION mostly trained it, "gelu_tanh" for Google's to the last digit.
     mirrors: addresses of folders to try before the known ones; progress: whether to show a bar. For downloads.
 
-    Differs: Hugging Face's files may want another epsilon in LayerNorm, which they do not state; ours is 1e-6.
+    Differs: without its config.json, a file of Hugging Face's may want another epsilon in LayerNorm than ours, 1e-6.
 
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
     """
     opened = source if isinstance(source, OpenedWeights) else open_weights(source, mirrors, progress)
-    facts, entry = opened.facts, opened.published
+    facts, entry, stated = opened.facts, opened.published, opened.stated
     with _errors_that_name(opened.source):
-        tensors, nest = tensors_in(opened.content)
-        weights = _ours(tensors) if facts else translate(tensors)
+        tensors, nest, notes = tensors_in(opened.content, opened.part)
+        own = stated.model.get("image_size", image_size)
+        weights = _ours(tensors) if facts else translate(tensors, (own, own) if is_whole(own) else own)
         style = entry.family if entry else _style(weights, nest)
         if facts:  # a checkpoint of ours states everything
             config, preprocessing, class_names = _read_facts(facts)
         else:
-            config = _config(weights, num_heads, image_size)
-            preprocessing = Preprocessing(image_size=config.sides, **STYLES[style])
-            class_names = imagenet_classes() if entry else ()
+            config = _config(weights, num_heads, image_size, stated)
+            seen = {"image_size": config.sides} | STYLES[style] | ({"scale_first": False} if stated.seen else {})
+            preprocessing = Preprocessing(**seen | stated.seen)
+            class_names = stated.class_names or (imagenet_classes() if entry else ())
         if activation:
             settings: dict[str, Any] = vars(config) | {"activation": activation}
             config = ModernConfig(**settings)
@@ -116,27 +124,28 @@ def load_pretrained(
             raise ValueError(f"{hidden[0]}: {_HIDDEN}: ask for another num_classes")
         model = _build(config, weights)
 
-    notes = [f"dropped {name}" for name in weights.dropped]
+    notes += [*stated.notes, *(f"dropped {name}" for name in weights.dropped)]
     if weights.beside:
         notes.append(f"dropped what is not the image tower's: {listed(weights.beside)}")
     if not (facts or entry):
-        notes.insert(0, f"mean, std, crop and interpolation are assumed to be those of {style}: {NOT_STATED}")
-        if not (num_heads or weights.num_heads):
-            wide = config.dim // config.num_heads
-            notes.append(f"num_heads: {config.num_heads}, if a head is {wide} wide: {NOT_STATED}")
-        if weights.layout.name == "clip" and not activation:
-            assumed = vars(config)["activation"]
-            notes += [f"activation: {assumed}; OpenAI's have quick_gelu, most of LAION's gelu: {NOT_STATED}"]
-        if style == "siglip":
-            notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear: {NOT_STATED}")
+        notes = _assumed(weights, config, preprocessing, style, stated, num_heads, activation) + notes
+    if entry and not entry.sha256:
+        notes.append("its SHA-256 is not published: what came first is trusted, and nothing else from then on")
+    if stated.any_size and image_size is None:  # as the library's own pipeline does it
+        image_size = preprocessing.image_size
+    elif preprocessing.image_size != config.sides and image_size is None:
+        notes.append(f"images: {config.sides} pixels, as the positions are; stated are {preprocessing.image_size}")
     antialiased = style == "dinov2" and REGISTERS in weights.tensors  # in its second edition
-    kernel = resize or ("timm" if antialiased else weights.layout.kernel or _KERNEL_OF.get(style, style))
+    theirs = "timm" if antialiased else weights.layout.kernel or _KERNEL_OF.get(style, style)
+    kernel = resize or stated.kernel or theirs
     notes += adapt(model, kernel, num_classes=num_classes, image_size=image_size, channels=channels)
     if entry and entry.crop:
         preprocessing = replace(preprocessing, crop=entry.crop)
     preprocessing = preprocessing.adapted(model.config.sides, model.config.channels)
     known = class_names if keeps_head and len(class_names) == config.num_classes else None
-    return Pretrained(model.eval(), preprocessing, known, weights.layout.name, tuple(notes), weights.layout, facts)
+    if class_names and keeps_head and known is None and config.num_classes and not entry:
+        notes.append(f"class names: {len(class_names)} are stated for {config.num_classes} classes, and not taken")
+    return Pretrained(model.eval(), preprocessing, known, weights.family, tuple(notes), weights.layout, facts)
 
 
 def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
@@ -144,8 +153,9 @@ def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:
 
     Raises ValueError, with tensor, expected and got, for weights that do not fit.
     """
-    state, _ = tensors_in(state)
-    weights = _ours(state) if state.keys() == model.state_dict().keys() else translate(state)
+    state, *_ = tensors_in(state)
+    ours = state.keys() == model.state_dict().keys()
+    weights = _ours(state) if ours else translate(state, model.config.sides)
     if weights.num_heads not in (None, model.config.num_heads):
         raise ValueError(f"num_heads: expected {model.config.num_heads}, got {weights.num_heads}")
     if (hidden := _hidden_layer(weights)) and model.config.num_classes:
@@ -175,10 +185,14 @@ def open_weights(
         raise ValueError(f"unknown weights {name!r}, did you mean 'vitbook:{name}'?")
     with _errors_that_name(name):
         if (entry := PUBLISHED.get(name)) is not None:
-            return OpenedWeights(name, *read_file(entry.fetch(mirrors, progress)), entry)
-        path = Path(ours.get(name, name)).expanduser()
+            return OpenedWeights(name, *read_file(entry.fetch(mirrors, progress), bool(entry.sha256)), entry)
+        path, part = Path(ours.get(name, name)).expanduser(), ""
+        if "#" in path.name and not path.exists():
+            path, part = path.with_name(path.name.partition("#")[0]), path.name.partition("#")[2]
         entry = next((entry for entry in PUBLISHED.values() if entry.path == path.name), None)
-        return OpenedWeights(name, *read_file(path), entry)
+        theirs = path.is_dir() or path.name in IN_FOLDERS or ".safetensors.index" in path.name
+        stated = read_stated(path if path.is_dir() else path.parent) if theirs else Stated()
+        return OpenedWeights(name, *read_file(path), entry, stated, part)
 
 
 @contextmanager
@@ -209,16 +223,51 @@ def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]
         ) from None
 
 
-def _style(weights: Translation, nest: str | None) -> str:
+def _style(weights: Translation, nest: str) -> str:
     """Whose preprocessing to assume. DeiT's files have timm's names, and keep their tensors under "model".
 
     Of SigLIP 2, only files of variable resolution are told apart from SigLIP's.
     """
     if weights.layout.kernel == "siglip2":
         return "siglip2"
-    name, distilled = weights.layout.name, DISTILLATION in weights.tensors
+    name, distilled = weights.family, DISTILLATION in weights.tensors
     deit = (name == "timm" and nest == "model") or (name in ("timm", "hf") and distilled)
     return "deit" if deit else name
+
+
+def _assumed(
+    weights: Translation,
+    config: ViTConfig,
+    preprocessing: Preprocessing,
+    style: str,
+    stated: Stated,
+    num_heads: int | None,
+    activation: str | None,
+) -> list[str]:
+    """What was assumed of weights, in words: what neither they state nor the files beside them."""
+    notes, c = [], ModernConfig(**vars(config))
+    if not stated.seen:
+        notes.append(f"mean, std, crop and interpolation are assumed to be those of {style}")
+        if style == "siglip":
+            notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear")
+    if not (num_heads or weights.num_heads or "num_heads" in stated.model):
+        notes.append(f"num_heads: {c.num_heads}, if a head is {c.dim // c.num_heads} wide")
+    if stated.model:
+        return [f"{note}: {NOT_STATED}" for note in notes]
+    if weights.layout.name == "clip" and not activation:
+        notes.append(f"activation: {c.activation}; OpenAI's have quick_gelu, most of LAION's gelu")
+    elif weights.layout.name == "siglip" and weights.layout.kernel == "timm" and not activation:
+        notes.append(f"activation: {c.activation}; of timm's SigLIP, some have gelu and some gelu_tanh")
+    elif c.swiglu and weights.layout.name == "timm":
+        notes.append("activation: silu, as in DINOv2; that of the gates is gelu in timm unless it was told")
+    elif weights.layout.name in ("timm", "deit3", "hf", "clip", "vitbook") and not activation:
+        notes.append(f"activation: {c.activation}")
+    if weights.layout.name in ("timm", "deit3", "dinov3", "clip") and weights.family != "dinov2":
+        how = "the class token's" if c.pool == "class" else "the mean of the patches"
+        notes.append(f"pooling: {how}, and norms before each branch, as in most models of these names")
+    if "gamma_1" in weights.origin.get(GAMMA, "") and weights.layout.name == "deit3":
+        notes.append("positions: those in the file alone, as in DeiT-III; RoPE-ViT with absolute positions turns, too")
+    return [f"{note}: {NOT_STATED}" for note in notes]
 
 
 def _hidden_layer(weights: Translation) -> list[str]:
@@ -232,15 +281,27 @@ def _ours(state: Mapping[str, Tensor]) -> Translation:
     inside = [name for name in plain if name.startswith("backbone.")] or list(plain)
     origin = {name.removeprefix("backbone."): name for name in inside}
     tensors = {name: plain[theirs] for name, theirs in origin.items()}
-    return Translation(VITBOOK, tensors, origin, beside=tuple(name for name in plain if name not in inside))
+    return Translation(VITBOOK, "vitbook", tensors, origin, beside=tuple(name for name in plain if name not in inside))
 
 
 # From tensors to a model
 
 
-def _config(weights: Translation, num_heads: int | None, image_size: int | tuple[int, int] | None) -> ViTConfig:
-    """The shape of the model, from the shapes of the tensors; image_size gives a grid of patches that is not square."""
-    tensors = weights.tensors
+class _DistilledModernViT(DistilledVisionTransformer, ModernViT):
+    """DeiT with another activation or epsilon than ours: blocks of the one, tokens and heads of the other."""
+
+
+def _config(
+    weights: Translation, num_heads: int | None, image_size: int | tuple[int, int] | None, stated: Stated
+) -> ViTConfig:
+    """The shape of the model, from the shapes of the tensors and what is stated.
+
+    The patches are those of the stated size of images, else of image_size, if they are as many as positions, else of a
+    square.
+    """
+    tensors, told = weights.tensors, dict(stated.model)
+    sides: Any = told.pop("image_size", image_size)
+    sides = (sides, sides) if is_whole(sides) else sides
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
         if tensors[name].ndim != axes:
@@ -252,17 +313,22 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         raise ValueError(f"{weights.origin[PATCHES]}: expected square patches, got {patch_size}×{width}")
     registers = shape(REGISTERS, 3)[1] if REGISTERS in tensors else 0
     prefix = (CLASS in tensors) + (DISTILLATION in tensors) + registers
+
+    def grid_of(size: Any) -> tuple[int, int]:
+        return (0, 0) if size is None or any(side % patch_size for side in size) else grid_size(size, patch_size)
+
     if POSITIONS not in tensors:  # they are angles, which fit any grid
-        rows = columns = _ANY_SIZE // patch_size
+        rows, columns = grid_of(stated.model.get("image_size")) if sides else (0, 0)
+        rows, columns = (rows, columns) if rows * columns else (_ANY_SIZE // patch_size,) * 2
     else:
-        positions = shape(POSITIONS, 3)[1]
-        rows = columns = math.isqrt(max(positions - prefix, 0))
-        if rows * columns != positions - prefix and isinstance(image_size, tuple):
-            rows, columns = grid_size(image_size, patch_size)
-        if not rows or rows * columns != positions - prefix:
-            expected = f"expected {prefix} position(s) and those of a square of patches, got {positions}"
+        count = shape(POSITIONS, 3)[1] - prefix
+        rows, columns = grid_of(sides)
+        if rows * columns != count:
+            rows = columns = math.isqrt(max(count, 0))
+        if not rows or rows * columns != count:
+            expected = f"expected {prefix} position(s) and those of a square of patches, got {count + prefix}"
             raise ValueError(f"{weights.origin[POSITIONS]}: {expected}: for another grid name its image_size=")
-    num_heads, head_dim = weights.num_heads or num_heads, weights.layout.head_dim.get(dim, 64)
+    num_heads, head_dim = weights.num_heads or num_heads or told.get("num_heads"), weights.layout.head_dim.get(dim, 64)
     if not num_heads and (weights.layout.name == "vitbook" or dim % head_dim):
         raise ValueError(f"these weights, {dim} wide, do not tell num_heads: name it with num_heads=")
     hidden = shape("encoder.blocks.0.mlp.fc1.weight", 2)[0]
@@ -280,9 +346,17 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
         class_token=CLASS in tensors,
         qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
     )
-    scaled = 1.0 if "encoder.blocks.0.attn.proj.gamma" in tensors else None
-    later = dict(registers=registers, swiglu=swiglu, layer_scale=scaled, attention_pool="pooling.probe" in tensors)
+    later = dict(registers=registers, swiglu=swiglu, layer_scale=1.0 if GAMMA in tensors else None)
+    later |= dict(attention_pool="pooling.probe" in tensors, fc_norm="fc_norm.weight" in tensors)
+    later |= dict(class_and_mean="head.weight" in tensors and shape("head.weight", 2)[1] == 2 * dim)
     shapes |= {name: value for name, value in later.items() if value} | weights.layout.settings
+    for name in ("dim", "depth", "patch_size", "swiglu"):
+        if told.get(name, shapes.get(name)) != shapes.get(name):
+            raise ValueError(f"{stated.source}: {name} is {told[name]} there, {shapes.get(name)} in the weights")
+    plain = {known.name: known.default for known in fields(ModernConfig)}
+    shapes |= {name: value for name, value in told.items() if name in shapes or value != plain[name]}
+    if shapes["pool"] == "class" and not shapes["class_token"]:
+        raise ValueError(f"{stated.source}: the class token is pooled there, and the weights have none")
     plain = {known.name for known in fields(ViTConfig)}
     return (ViTConfig if shapes.keys() <= plain else ModernConfig)(**shapes)
 
@@ -290,11 +364,10 @@ def _config(weights: Translation, num_heads: int | None, image_size: int | tuple
 def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
     """A model of this shape with the weights. One far larger than they are is refused before it takes any memory."""
     tensors = weights.tensors
-    kind: type[Any] = ModernViT if isinstance(config, ModernConfig) else VisionTransformer
-    kind = DistilledVisionTransformer if DISTILLATION in tensors else kind
+    modern, distilled = isinstance(config, ModernConfig), DISTILLATION in tensors
+    kind: type[Any] = ModernViT if modern else VisionTransformer
+    kind = (_DistilledModernViT if modern else DistilledVisionTransformer) if distilled else kind
     try:
-        if kind is DistilledVisionTransformer and isinstance(config, ModernConfig):
-            raise ValueError("a distillation token goes with none of the later parts")
         if config.depth > len(tensors):
             raise ValueError(f"{config.depth} blocks and {len(tensors)} tensors")
         # To compute positions without numbers would import torch's compiler, for seconds: they are counted here.

@@ -9,10 +9,12 @@ from PIL import Image
 from torch import Tensor
 
 from vitbook._common.images import center_crop, to_rgb, to_tensor
-from vitbook._common.validation import in_words
+from vitbook._common.validation import check_choice, in_words
 from vitbook.data import normalize
 
 _MAX_PIXELS = 100_000_000  # to which an image is scaled before its middle is cut out
+
+INTERPOLATIONS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # by Pillow's numbers
 
 # What each source's own evaluation does to an image, as arguments of `Preprocessing`.
 _HALF = dict(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
@@ -40,22 +42,24 @@ class Preprocessing:
     """What weights want an image to look like: its `view`, normalized.
 
     With a `crop` below 1, the image is scaled until the middle, this share of its shorter side, has the model's size,
-    and that is cut out, as in torchvision and timm. With 1, the middle in the model's proportions is cut out and
-    scaled, as in our training runs, unless `scale_first`. With None, all of it is squeezed. One channel is gray. Raises
-    ValueError for values out of range.
+    and that is cut out, as in torchvision and timm; with `squeeze`, it first gets the model's proportions. With 1, the
+    middle in these proportions is cut out and scaled, as in our training runs, unless `scale_first`. With None, all of
+    it is squeezed. One channel is gray. Raises ValueError for values out of range.
     """
 
     mean: tuple[float, ...]  # of each channel, in units of white = 1
     std: tuple[float, ...]
     image_size: tuple[int, int]  # height and width in pixels
     crop: float | None = 1.0  # share of the side that is seen; None for all of it, squeezed
-    interpolation: str = "bicubic"  # or "bilinear"; one of Pillow's
+    interpolation: str = "bicubic"  # one of Pillow's
     scale_first: bool = False  # with a crop of 1 too
+    squeeze: bool = False  # before the middle is cut out
 
     def __post_init__(self):
         channels, finite = {len(self.mean), len(self.std)}, all(map(math.isfinite, (*self.mean, *self.std)))
         if channels not in ({1}, {3}) or not finite or min(self.std) <= 0:
             raise ValueError(f"mean and std must be 1 or 3 finite numbers, std above 0, got {self.mean} and {self.std}")
+        check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         if self.crop is not None and not 0 < self.crop <= 1:
             raise ValueError(f"crop must be None or a share, above 0 and at most 1, got {self.crop}")
 
@@ -88,9 +92,9 @@ class Preprocessing:
             image = center_crop(image, height, width, method)
         else:  # the libraries scale to whole pixels first, rounded down, where ImageOps.cover rounds
             rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)
-            if rows * image.width >= columns * image.height:
+            if not self.squeeze and rows * image.width >= columns * image.height:
                 columns = image.width * rows // image.height
-            else:
+            elif not self.squeeze:
                 rows = image.height * columns // image.width
             if rows * columns > _MAX_PIXELS:
                 sizes = f"{image.height}×{image.width}, would first be scaled to {rows:,}×{columns:,}"

@@ -33,7 +33,9 @@ def huggingface_config(model: VisionTransformer) -> dict[str, Any]:
     sizes = dict(hidden_size=c.dim, num_hidden_layers=c.depth, num_attention_heads=c.num_heads)
     images = dict(image_size=list(c.sides), patch_size=c.patch_size, num_channels=c.channels)
     labels = {"id2label": {str(k): f"LABEL_{k}" for k in range(c.num_classes)}}
-    norm = dict(hidden_act="gelu", layer_norm_eps=LAYER_NORM_EPS, intermediate_size=c.mlp_dim, qkv_bias=c.qkv_bias)
+    activation, eps = getattr(c, "activation", "gelu"), getattr(c, "norm_eps", LAYER_NORM_EPS)
+    act = {"gelu_tanh": "gelu_pytorch_tanh"}.get(activation, activation)
+    norm = dict(hidden_act=act, layer_norm_eps=eps, intermediate_size=c.mlp_dim, qkv_bias=c.qkv_bias)
     return {"model_type": model_type, "architectures": [architecture]} | sizes | images | norm | labels
 
 

@@ -4,6 +4,7 @@ Which table it is, its names tell: the one that accounts for most of them.
 """
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +13,17 @@ import torch
 from torch import Tensor
 
 from vitbook._common.suggestions import listed
-from vitbook.pretrained.layouts import CLASS, LAYOUTS, PATCHES, POSITIONS, REGISTERS, Layout, Row
+from vitbook.pretrained.layouts import (
+    CLASS,
+    DISTILLATION,
+    GAMMA,
+    LAYOUTS,
+    PATCHES,
+    POSITIONS,
+    REGISTERS,
+    Layout,
+    Row,
+)
 from vitbook.vit import VisionTransformer
 
 # Families without a table, by what only their names contain; the first that matches is named in the error.
@@ -22,9 +33,28 @@ _OTHER_FAMILIES = {
     "CLIP with a ResNet": r"visual\.(layer1|attnpool)\b",
     "a NaFlex model of timm": r"\bembeds\.proj\b",
     "a big_vision model with all blocks in one array": r"encoderblock/",
-    "a BEiT or an EVA": r"relative_position|\.[qv]_bias\b|rope\.freqs",
+    "a ViT of transformers in Flax": r"encoder\W(layers?\W)?\d+\W.*query\Wkernel",
+    "a detector, YOLOS": r"detection_tokens",
+    "SAM or a ViTDet": r"\brel_pos_[hw]\b",
+    "V-JEPA 2": r"\bpredictor\.|patch_embeddings\.proj\.weight",
+    "RADIO": r"input_conditioner|patch_generator|summary_idxs",
+    "AIMv2": r"\brms_norm1\b|preprocessor\.patchifier|trunk\.blocks",
+    "a ViT of vit-pytorch": r"to_patch_embedding\.|transformer\.layers\.\d+\.\d+\.",
+    "Perception Encoder": r"visual\.attn_pool\.|\brope\.freqs_h\b",
+    "BEiT-3": r"\battn\.norm\.|\bmlp\.norm\.|beit3",
+    "a RoPE-ViT": r"\brope\.freqs\b|freqs_cis",
+    "an EVA": r"q_bias\b(.|\n)*(norm_mlp|inner_attn_ln|mlp\.(fc1_g|w1|norm))",
+    "a BEiT, a data2vec or an EVA": r"relative_position|\.[qv]_bias\b|\blambda_1\b",
+    "a ViT with parallel branches": r"\battns\.\d|blocks\.\d+\.in_proj\.",
+    "a hybrid of a ResNet and a ViT": r"patch_embed\.backbone\.",
+    "a ConvNeXt": r"\bdwconv\b|conv_dw\.",
     "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
 }
+# Names beside a model's that belong to its training or its preprocessing, and that nothing here needs
+_NOT_THE_MODEL = re.compile(
+    r"(.*\.)?(n_averaged|num_batches_tracked|(pixel_|image_)?(mean|std)|total_(ops|params))|(criterion|loss\w*|"
+    r"metrics?|\w*_(loss|acc|accuracy|metrics?))\..*|\w*(loss_fn)\..*"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +62,7 @@ class Translation:
     """A checkpoint in our names and axes, and what is known about it."""
 
     layout: Layout
+    family: str  # whose preprocessing and guesses are taken
     tensors: dict[str, Tensor]  # by our names
     origin: dict[str, str]  # their names, by ours
     num_heads: int | None = None  # where the layout shows it
@@ -39,17 +70,21 @@ class Translation:
     beside: tuple[str, ...] = ()  # their names of what is outside the image tower
 
 
-def translate(state: Mapping[str, Tensor]) -> Translation:
+def translate(state: Mapping[str, Tensor], sides: tuple[int, int] | None = None) -> Translation:
     """A checkpoint's tensors by our names, each of them used once.
+
+    sides: height and width of images in pixels, where they are known: of their patches are the positions, if they fit.
 
     Raises ValueError, with their names, for an unknown layout, for missing and unexpected tensors, and for other axes.
     """
-    layout, rows = _recognize(state)
-    rows = [row for row in rows if not row.optional or any(name in state for name in row.theirs)]
+    state = _plainly_named(state)
+    layout, rows = _recognize(state, sides)
+    rows = [row for row in rows if _asked_for(row, state)]
     state = dict(state) | _key_biases(state, rows) | _masked_biases(state)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
-    tower = "" if layout.tower is None else layout.prefix + layout.tower
-    beside = tuple(name for name in state if not name.startswith(tower) and name not in wanted)
+    tower = layout.prefix + (layout.tower or "")
+    outside = [name for name in state if name not in wanted]
+    beside = tuple(name for name in outside if not name.startswith(tower) or _NOT_THE_MODEL.fullmatch(name))
     state = {name: tensor for name, tensor in state.items() if name not in beside}
     wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
     if any(wrong.values()):
@@ -72,26 +107,60 @@ def translate(state: Mapping[str, Tensor]) -> Translation:
     heads |= _heads_by_rotation(state, layout, tensors)
     if len(heads) > 1:
         raise ValueError(f"expected the same number of heads in every tensor, got {sorted(heads)}")
+    if REGISTERS in tensors and not tensors[REGISTERS].numel():  # DINOv3 without registers has a table of no rows
+        del tensors[REGISTERS]
     for name in layout.zeros:
         if (weight := tensors.get(name.replace(".bias", ".weight"))) is not None:
             tensors[name], origin[name] = weight.new_zeros(weight.shape[:1]), "nothing"
     if POSITIONS in tensors and tensors[POSITIONS].ndim == 3:  # what has no position gets a row of zeros
-        table, registers = tensors[POSITIONS], tensors.get(REGISTERS)
-        first = int(CLASS in tensors and layout.class_position)
-        zeros = int(CLASS in tensors and not first) + (0 if registers is None else sum(registers.shape[1:2]))
-        rows_of_zeros = table.new_zeros(1, zeros, table.shape[2])
-        tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1)
+        table, (first, rest) = tensors[POSITIONS], _prefix(layout, tensors)
+        rows_of_zeros = table.new_zeros(1, rest, table.shape[2])
+        tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1) if rest else table
     names = (name for row in rows if not row.ours for name in row.theirs)
     dropped = tuple(name for name in names if not name.endswith((".bias_mask", ".periods")))  # which were used
-    return Translation(layout, tensors, origin, next(iter(heads), None), dropped, beside)
+    return Translation(layout, _family(layout, tensors), tensors, origin, next(iter(heads), None), dropped, beside)
+
+
+def _asked_for(row: Row, state: Mapping[str, Tensor]) -> bool:
+    """Whether a row of a layout is one of this checkpoint's."""
+    there = any(name in state for name in row.theirs)
+    instead = row.unless in state
+    return (there and not instead) if row.optional else (there or not instead)
+
+
+def _plainly_named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors without what torch.compile adds to names, and with Flax's slashes where Flax wrote dots."""
+    flax = any(name.endswith(".kernel") for name in state) and not any("/" in name for name in state)
+    plain = {name.replace(".", "/") if flax else name.replace("_orig_mod.", ""): t for name, t in state.items()}
+    if len(plain) < len(state):
+        raise ValueError("two tensors have the same name but for _orig_mod., which torch.compile adds")
+    return plain
+
+
+def _prefix(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[int, int]:
+    """How many of the tokens before the patches have a position in the layout's table, and how many have none."""
+    tokens, registers = (CLASS in tensors) + (DISTILLATION in tensors), tensors.get(REGISTERS)
+    every = tokens + (0 if registers is None else sum(registers.shape[1:2]))
+    first = {"class": tokens, "all": every, "none": 0}[layout.positioned]
+    return first, every - first
+
+
+def _family(layout: Layout, tensors: Mapping[str, Tensor]) -> str:
+    """The layout's own name; of what timm has one class for, the family that the tensors show."""
+    if layout.name != "timm" or CLASS not in tensors:
+        return layout.name
+    if GAMMA in tensors and layout.positioned == "none" and REGISTERS not in tensors:
+        return "deit3"
+    return "dinov2" if GAMMA in tensors or REGISTERS in tensors else "timm"
 
 
 def untranslate(model: VisionTransformer, layout: Layout) -> dict[str, Tensor]:
     """A model's weights in the names and axes of a layout. Raises ValueError for what has no name there."""
     ours, theirs = {name: tensor.detach() for name, tensor in model.state_dict().items()}, {}
     if (table := ours.get(POSITIONS)) is not None:  # where theirs has no position, ours is part of the token
+        kept = {"class": (CLASS,), "all": (CLASS, REGISTERS), "none": ()}[layout.positioned]
         for name, first in ((REGISTERS, int(CLASS in ours)), (CLASS, 0)):
-            if name in ours and not (name == CLASS and layout.class_position):
+            if name in ours and name not in kept:
                 rest = first + ours[name].shape[1]
                 ours[name] = ours[name] + table[:, first:rest]
                 table = torch.cat([table[:, :first], table[:, rest:]], dim=1)
@@ -139,37 +208,51 @@ def _heads_by_rotation(state: Mapping[str, Tensor], layout: Layout, tensors: dic
     return {sum(tensors[PATCHES].shape[:1]) // (4 * len(periods))}
 
 
-def _recognize(state: Mapping[str, Tensor]) -> tuple[Layout, list[Row]]:
+def _recognize(state: Mapping[str, Tensor], sides: tuple[int, int] | None) -> tuple[Layout, list[Row]]:
     """The layout that accounts for most of a checkpoint's names and asks for fewest others, and its rows.
 
-    Of two with the same names, the one whose patches are flattened or not, as here, and in which the patches that have
-    a position fill a square.
+    Of several with the same names, the one whose patches are flattened or not, as here, and in which the patches that
+    have a position are those of the images, or fill a square. Raises ValueError for none, and for two image towers.
     """
     candidates = []
     for layout in LAYOUTS:
         patches = next(row for row in layout.rows(0) if row.ours == PATCHES)
         anchor, flat = patches.theirs[0], "(p q c)" in patches.axes
-        for prefix in {name.removesuffix(anchor) for name in state if name.endswith(anchor)}:
+        for prefix in sorted({name.removesuffix(anchor) for name in state if name.endswith(anchor)}):
             found = replace(layout, prefix=prefix)
             block = re.escape(prefix + layout.block).replace(r"\{i\}", r"(\d+)")
             depth = len({match[1] for name in state if (match := re.match(block, name))})
             rows = found.rows(max(depth, 1))
-            wanted = [name for row in rows for name in row.theirs if name in state or not row.optional]
-            fit = sum(1 if name in state else -1 for name in wanted)
+            wanted = {name for row in rows if _asked_for(row, state) for name in row.theirs}
+            missing = [name for name in wanted if name not in state]
+            fit = sum(name in state for name in wanted) - len(missing)
             alike = flat == (state[prefix + anchor].ndim == 2)
-            candidates.append((fit, alike, _is_square(state, found), found, rows))
+            score = (fit, alike, _fits(state, found, state[prefix + anchor], sides))
+            candidates.append((score, prefix + anchor, missing, found, rows))
     if not candidates:
         known, names = ", ".join(dict.fromkeys(layout.name for layout in LAYOUTS)), listed(state) or "nothing"
         raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")
-    return max(candidates, key=lambda candidate: candidate[:3])[3:]
+    whole = dict.fromkeys(anchor for _, anchor, missing, *_ in candidates if not missing)
+    if len(whole) > 1:
+        towers = [anchor[: len(anchor) - len(os.path.commonprefix([one[::-1] for one in whole]))] for anchor in whole]
+        named = " and ".join(repr(tower.strip("./")) for tower in towers)
+        raise ValueError(f"there are {len(whole)} image towers, {named}: say which, with #NAME behind the file's name")
+    return max(candidates, key=lambda candidate: candidate[0])[3:]
 
 
-def _is_square(state: Mapping[str, Tensor], layout: Layout) -> bool:
-    """Whether the positions, without that of the class token if it has one, are those of a square of patches."""
-    names = {row.ours: row.theirs[0] for row in layout.rows(0)}
-    table = state.get(names.get(POSITIONS) or "")
-    patches = table.shape[-2] - int(layout.class_position) if table is not None and table.ndim > 1 else 0
-    return patches > 0 and math.isqrt(patches) ** 2 == patches
+def _fits(state: Mapping[str, Tensor], layout: Layout, patches: Tensor, sides: tuple[int, int] | None) -> int:
+    """How well the positions fit patches: 2 for those of the images, 1 for those of a square, 0 for neither."""
+    theirs = {row.ours: row.theirs[0] for row in layout.rows(0)}
+    table = state.get(theirs.get(POSITIONS) or "")
+    if table is None or table.ndim < 2:
+        return 0
+    ours = {name: state[theirs[name]] for name in (CLASS, DISTILLATION, REGISTERS) if theirs.get(name) in state}
+    count = table.shape[-2] - _prefix(layout, ours)[0]
+    if sides is not None and patches.ndim == 4:
+        side = patches.shape[0 if "/" in theirs[PATCHES] else -1]
+        if side and not any(s % side for s in sides) and count == math.prod(s // side for s in sides):
+            return 2
+    return int(count > (layout.positioned == "none" and CLASS in ours) and math.isqrt(count) ** 2 == count)
 
 
 def _resemblance(state: Iterable[str]) -> str:

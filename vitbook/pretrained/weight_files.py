@@ -1,11 +1,16 @@
-"""File → tensors by name. Nothing that a file contains is ever executed."""
+"""File or folder → tensors by name. Nothing that a file contains is ever executed.
 
+For safetensors and npz, that holds by their format; for pickles, by `torch.load(weights_only=True)`, which before torch
+2.10 could be made to run code (CVE-2026-24747): there, strangers' pickles are refused.
+"""
+
+import json
 import os
 import pickle
 import re
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,57 +19,156 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from vitbook._common.files import refuse_pipes
+from vitbook._common.files import read_whole, refuse_pipes
+from vitbook._common.suggestions import listed
 from vitbook.checkpoint import load_checkpoint
+from vitbook.pretrained.layouts import LAYOUTS, PATCHES
 
-_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")  # besides .json, a checkpoint of ours
+KINDS = "safetensors, npz, and what torch.save writes"
+# The files of weights in folders of transformers, timm and OpenCLIP, the best first; beside a run of ours, its best
+IN_FOLDERS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model.bin", "open_clip_pytorch_model.bin")
+_INDICES = tuple(f"{name}.index.json" for name in IN_FOLDERS)
+_SAFE_PICKLES = (2, 10)  # the first torch that reads strangers' pickles safely
 _MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
-_NESTS = ("model", "state_dict", "model_state_dict")  # the keys under which training code keeps a model's tensors
+_MEANS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")  # means of weights over training, as timm takes them
+_ANCHORS = tuple({row.theirs[0] for layout in LAYOUTS for row in layout.rows(0) if row.ours == PATCHES})
+# What a file is by its beginning, and a zip by what is in it
+_BEGINNINGS = (
+    (rb"GGUF", "GGUF, a format of llama.cpp"),
+    (rb"\x89HDF", "HDF5, as Keras writes it"),
+    (rb"version https://git-lfs", "a pointer of Git LFS, in place of the file: git lfs pull brings it"),
+    (rb"\s*<(!doctype|!DOCTYPE|html|\?xml)", "a web page, in place of the file"),
+    (rb"\x08[\x01-\x14][\x12\x3a\x1a\x22\x2a]", "ONNX, an exported model: load the weights that it was made of"),
+    (rb"\x1f\x8b|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!", "a compressed archive: unpack it"),
+    (rb"[\x80-\x8f\xde\xdf].{0,5}[\xa0-\xbf\xd9\xda]", "msgpack, as Flax writes it"),
+)
+_MEMBERS = {
+    r"(^|/)(constants\.pkl|code/.*\.py)$": "TorchScript, a program: save the state_dict() of its model",
+    r"(^|/)(serialized_exported_program\.json|archive_format|models/\w+\.json)$": "an exported program (.pt2): load "
+    "the weights that it was made of",
+    r"(^|/)model\.weights\.h5$": "a model of Keras",
+}
+# What a pickle would have to import, by its name there
+_OBJECTS = {
+    r"torch\.distributed\.(tensor|_tensor)|_shard": "DTensor, one process's share: save full_tensor() of each",
+    r"torchao": "tensors that torchao has quantized: save the weights before that",
+    r"argparse\.Namespace": "{0}, settings beside the weights: if you trust the file, allow them with "
+    "torch.serialization.add_safe_globals([argparse.Namespace])",
+    r"\.(nn|models?|vision_transformer)\.|^__main__\.|^torch\.nn\.modules": "{0}, a whole model: save its state_dict()",
+    "": "{0}: save the state_dict() alone, or allow it with torch.serialization.add_safe_globals if you trust it",
+}
+# What a folder is by what lies in it, and the line that makes a file of it
+_FOLDERS = {
+    r"adapter_(config\.json|model\..*)": "an adapter of peft, without the model that it belongs to: "
+    "PeftModel.from_pretrained(base, folder).merge_and_unload().save_pretrained(other)",
+    r".*\.distcp|\.metadata": "a distributed checkpoint: torch.distributed.checkpoint.format_utils."
+    "dcp_to_torch_save(folder, 'weights.pth') makes a file of it",
+    r"zero_to_fp32\.py|global_step\d+": "DeepSpeed's: python zero_to_fp32.py . weights",
+    r"_METADATA|_CHECKPOINT_METADATA|manifest\.ocdbt|ocdbt\.process_.*": "Orbax's: save what its restore() gives with "
+    "numpy.savez(file, **flattened)",
+    r"saved_model\.pb|variables": "TensorFlow's",
+    r"flax_model\.msgpack|tf_model\.h5": "of transformers, for Flax or TensorFlow: "
+    "ViTModel.from_pretrained(folder, from_flax=True).save_pretrained(other)",
+    r".*\.onnx": "an exported model",
+}
 
 
-def read_file(path: Path) -> tuple[Mapping, dict]:
+def read_file(path: Path, trusted: bool = False) -> tuple[Mapping, dict]:
     """The contents of a file of weights, and the facts beside them in a checkpoint of ours.
 
-    path: of a file, or of a folder: of a training run, for its best weights, or one with a model.safetensors. Damage is
-    noticed where the format has a checksum: a zip's CRCs (.npz, and what torch has written since 1.6), the SHA-256 of
-    our checkpoints. Older pickles and .safetensors have none. Raises OSError for a file that cannot be opened,
-    ValueError for one that is damaged, of another kind, or holds more than tensors.
+    path: of a file, whose beginning says of which kind it is, or of a folder, as `file_in` reads it; trusted: whether
+    the file is one whose SHA-256 was published. Damage is noticed where the format has a checksum: a zip's CRCs (.npz,
+    and what torch has written since 1.6), the SHA-256 of our checkpoints. Older pickles and safetensors have none.
+    Raises OSError for a file that cannot be opened, ValueError for one that is damaged, of another kind, or holds more
+    than tensors, and for a pickle that is not trusted where torch is older than 2.10.
     """
-    if path.is_dir():
-        theirs = path / "model.safetensors"  # as `save_pretrained` of transformers writes it
-        path = theirs if theirs.exists() else path / "best.json"
+    path = file_in(path) if path.is_dir() else path
     refuse_pipes(path)
     try:
+        if path.name.endswith(".index.json"):
+            return _shards(path), {}
         if path.suffix == ".json":
             return load_checkpoint(path)
         with path.open("rb") as file:  # one kind of OSError for what cannot be opened, whatever would have read it
-            zipped = zipfile.is_zipfile(file)
-            if zipped:
-                _check_zip(file)
-            if path.suffix == ".safetensors":
-                return load_file(path), {}  # mapped into memory, which takes a path
-            file.seek(0)
-            if path.suffix == ".npz" and zipped:
-                with np.load(file, allow_pickle=False) as arrays:
-                    return dict(arrays), {}
-            if path.suffix in _SUFFIXES[2:]:
-                if tarfile.is_tarfile(file):
-                    raise ValueError("a .tar of an early torch, of which older versions of torch run code")
-                file.seek(0)
-                return torch.load(file, map_location="cpu", weights_only=True), {}
+            return _contents(path, file, trusted), {}
     except (FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # a damaged file can fail anywhere in its decoder, and in any way
-        code = re.search(r"GLOBAL ([\w.]+)", str(error))
-        reason = f"to read it would run {code[1]}" if code else type(error).__name__
-        if not isinstance(error, pickle.UnpicklingError):
-            reason = (str(error) or reason).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if isinstance(error, pickle.UnpicklingError):
+            reason = _would_import(str(error))
         raise ValueError(f"{path} holds no weights that can be read: {reason}") from None
-    raise ValueError(f"{path} should be a file of weights, {', '.join(_SUFFIXES)} or .json, and is none")
 
 
-def _check_zip(file: BinaryIO) -> None:
-    """Raise ValueError for a zip that unpacks to far more than it is, or is damaged, which torch does not look for."""
+def file_in(folder: Path) -> Path:
+    """The file of weights in a folder of transformers, timm, OpenCLIP, or of a run of ours.
+
+    Raises FileNotFoundError, with what is there and what was expected, and ValueError where that tells what it is.
+    """
+    for name in (*IN_FOLDERS, *_INDICES, "best.json"):
+        if (folder / name).exists():
+            return folder / name
+    there = sorted(one.name for one in folder.iterdir())
+    inside = sorted({found.parent.name for name in IN_FOLDERS for found in folder.glob(f"*/{name}")})
+    expected = f"expected {', '.join(IN_FOLDERS)} or best.json, got {listed(there) or 'nothing'}"
+    what = next((what for pattern, what in _FOLDERS.items() if any(re.fullmatch(pattern, n) for n in there)), None)
+    if what or inside:
+        what = f"weights are in {listed(inside)}: name one of these" if inside else f"the folder is {what}"
+        raise ValueError(f"{folder}: {what}; {expected}")
+    raise FileNotFoundError(f"no weights in {folder}: {expected}")
+
+
+def _shards(index: Path) -> dict:
+    """The tensors of all the files that an index names."""
+    files = sorted(set(json.loads(read_whole(index))["weight_map"].values()))
+    parts = [read_file(index.with_name(Path(file).name))[0] for file in files]
+    return {name: tensor for part in parts for name, tensor in part.items()}
+
+
+def _contents(path: Path, file: BinaryIO, trusted: bool) -> Mapping:
+    """What a file holds. Weights are mapped into memory where the format allows it."""
+    beginning = file.read(64)
+    if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") <= path.stat().st_size:
+        return load_file(path)
+    kind = next((what for pattern, what in _BEGINNINGS if re.match(pattern, beginning, re.DOTALL)), None)
+    if kind and not beginning.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04")):
+        raise ValueError(f"it is {kind}")
+    zipped = zipfile.is_zipfile(file)
+    if zipped:
+        names = _check_zip(file)
+        kind = next((what for pattern, what in _MEMBERS.items() if any(re.search(pattern, n) for n in names)), None)
+        if kind:
+            raise ValueError(f"it is {kind}")
+        if not any(name.endswith("data.pkl") for name in names):
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+    file.seek(0)
+    if tarfile.is_tarfile(file):
+        raise ValueError("a .tar of an early torch, of which older versions of torch run code")
+    file.seek(0)
+    if not zipped and not beginning.startswith(b"\x80"):
+        raise ValueError(f"expected {KINDS}")
+    if not trusted and tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) < _SAFE_PICKLES:
+        raise ValueError(
+            f"it is a pickle, and torch {torch.__version__} can be made to run what it contains (CVE-2026-24747): "
+            "install torch 2.10 or later, or get the weights as safetensors"
+        )
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _would_import(message: str) -> str:
+    """What stands in a pickle besides tensors, in words."""
+    name = re.search(r"(?:GLOBAL|[Uu]nsupported (?:class|global)|Type) :?<?(?:class ')?([\w.]+\.\w+)", message)
+    if not name:
+        return "UnpicklingError"
+    name = name[1]
+    what = next(what for pattern, what in _OBJECTS.items() if re.search(pattern, name))
+    return f"to read it would run {what.format(name)}"
+
+
+def _check_zip(file: BinaryIO) -> list[str]:
+    """The members of a zip. Raises ValueError for one that unpacks to far more than it is, or is damaged."""
     with zipfile.ZipFile(file) as archive:
         members, packed = archive.infolist(), file.seek(0, os.SEEK_END)
         if (unpacked := sum(member.file_size for member in members)) > _MAX_EXPANSION * packed:
@@ -72,18 +176,37 @@ def _check_zip(file: BinaryIO) -> None:
         # A comment that seems longer hides the members after it; of a member that seems a folder, torch reads nothing.
         if any(member.comment or member.external_attr & 0x10 for member in members) or archive.testzip():
             raise ValueError("it is damaged: its contents are not those that its CRCs were made of")
+        return archive.namelist()
 
 
-def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], str | None]:
-    """The tensors of a file's contents, and the key under which they were nested, as training code keeps them.
+def tensors_in(content: Mapping, part: str = "") -> tuple[dict[str, Tensor], str, list[str]]:
+    """The tensors of a file's contents, the keys under which they were nested, and what was chosen or left out.
 
-    Of big_vision's names, only params/… belong to the model. Raises ValueError for what is no tensor, and for tensors
-    that repeat a few stored numbers, and so claim far more than there are.
+    part: which of several, by its keys or by what its tensors' names begin with, with dots between. Without it, of two
+    the mean over training is taken, as timm does. Of big_vision's names, only params/… belong to the model. Raises
+    ValueError for what is no tensor, for several models of which none is the mean, and for tensors that repeat a few
+    stored numbers, and so claim far more than there are.
     """
     if not isinstance(content, Mapping):
         raise ValueError(f"weights must be tensors by name, got {type(content).__name__}")
-    nest = next((key for key in _NESTS if isinstance(content.get(key), Mapping)), None)
-    content = content[nest] if nest else content
+    notes, found = [], dict(_models_in(content))
+    if part in found:
+        nest = part
+    elif part:
+        begins = {name: value for name, value in content.items() if str(name).startswith(f"{part}.")}
+        if not begins:
+            raise ValueError(f"#{part}: there are {listed(map(repr, found)) or listed(content)}")
+        return tensors_in({name[len(part) + 1 :]: value for name, value in begins.items()})
+    elif len(found) > 1:
+        nest = next((key for mean in _MEANS for key in found if key.rpartition(".")[2] == mean), None)
+        if nest is None or sum(key.rpartition(".")[2] in _MEANS for key in found) > 1:
+            named = " and ".join(map(repr, found))
+            raise ValueError(f"there are {len(found)} models, {named}: say which, as #{next(iter(found))}")
+        others = listed(key for key in found if key != nest)
+        notes.append(f"{nest} was taken, the mean over training, and not {others}, as timm does")
+    else:
+        nest = next(iter(found), "")
+    content = found.get(nest, content)
     if any(str(name).startswith("params/") for name in content):
         content = {name: value for name, value in content.items() if not str(name).startswith(("opt/", "chrono/"))}
     tensors = {name: _as_tensor(name, value) for name, value in content.items()}
@@ -91,15 +214,31 @@ def tensors_in(content: Mapping) -> tuple[dict[str, Tensor], str | None]:
     claimed = sum(t.numel() * t.element_size() for t in tensors.values())
     if claimed > 2 * sum(stored.values()):
         raise ValueError(f"weights of {claimed:,} bytes share {sum(stored.values()):,} among them")
-    return tensors, nest
+    return tensors, nest, notes
+
+
+def _models_in(content: Mapping, nest: str = "", depth: int = 3) -> Iterator[tuple[str, Mapping]]:
+    """What is nested in a file's contents and has patches of an image, by its keys with dots between."""
+    if any(str(name).endswith(_ANCHORS) for name, value in content.items() if not isinstance(value, Mapping)):
+        yield nest, content
+    for key, value in content.items() if depth else ():
+        if isinstance(value, Mapping):
+            yield from _models_in(value, f"{nest}.{key}".strip("."), depth - 1)
 
 
 def _as_tensor(name: str, value: object) -> Tensor:
-    if isinstance(value, np.ndarray) and value.dtype in (np.float16, np.float32, np.float64):
-        value = torch.from_numpy(value)
+    if isinstance(value, np.ndarray):
+        if value.dtype in (np.float16, np.float32, np.float64):
+            value = torch.from_numpy(value)
+        elif value.dtype in (np.dtype("V2"),) or value.dtype.name == "bfloat16":  # as numpy stores JAX's bfloat16
+            value = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
     if not isinstance(value, Tensor) or not isinstance(name, str):
         got = getattr(value, "dtype", type(value).__name__)
         raise ValueError(f"{name!r}: expected a tensor of floating-point numbers under a name, got {got}")
+    if type(value) not in (Tensor, torch.nn.Parameter):
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        what = next((what for pattern, what in _OBJECTS.items() if pattern and re.search(pattern, kind)), kind)
+        raise ValueError(f"{name}: expected a plain tensor, got {what.format(kind)}")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise ValueError(f"{name}: expected a tensor with all of its numbers, got {value.layout} on {value.device}")
     return value

@@ -1,0 +1,283 @@
+"""What a library's own files beside weights state of them: `save_pretrained`, timm's `save_for_hf`, OpenCLIP."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vitbook._common.files import read_whole
+from vitbook.pretrained.preprocessing import INTERPOLATIONS
+from vitbook.pretrained.published import imagenet_classes
+
+ACTIVATION = {"gelu": "gelu", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
+ACTIVATION |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_tanh": "gelu_tanh", "swish": "silu"}
+ACTIVATION |= {"quick_gelu": "quick_gelu", "quickgelu": "quick_gelu", "relu": "relu", "silu": "silu"}
+# What configs of transformers leave out where it is as their classes have it. By model_type; "" for all others
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "": dict(num_attention_heads=12, hidden_act="gelu"),
+    "vit": dict(layer_norm_eps=1e-12),
+    "vit_mae": dict(layer_norm_eps=1e-12),
+    "deit": dict(layer_norm_eps=1e-12),
+    "ijepa": dict(layer_norm_eps=1e-12),
+    "vit_msn": dict(layer_norm_eps=1e-6),
+    "dinov2": dict(layer_norm_eps=1e-6),
+    "dinov2_with_registers": dict(layer_norm_eps=1e-6),
+    "dinov3_vit": dict(layer_norm_eps=1e-5, num_attention_heads=6, rope_theta=100.0),
+    "clip_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
+    "chinese_clip_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
+    "metaclip_2_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
+    "altclip_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
+    "siglip_vision_model": dict(layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
+    "siglip2_vision_model": dict(layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
+}
+_BOTH_TOWERS = ("clip", "siglip", "siglip2", "chinese_clip", "metaclip_2", "altclip")  # with text towers beside
+# timm's models with names of ours that compute something else, and what they are
+_OTHER_ARCHITECTURES = {
+    r"_rope_": "a RoPE-ViT, whose rotation our model lacks",
+    r"_rpn_": "a ViT with norms behind its branches",
+    r"_xp_|pwee": "a ViT of parallel blocks",
+    r"\d+x2_": "a ViT of parallel branches",
+    r"radio": "RADIO, which has no last norm",
+    r"intern300m": "InternViT, which has no last norm",
+    r"^aimv2": "AIMv2",
+    r"^beit3": "BEiT-3",
+    r"^beit": "BEiT",
+    r"^vit_pe_": "a Perception Encoder",
+    r"sapiens": "Sapiens 2",
+    r"^eva": "an EVA",
+    r"relpos": "a ViT of relative positions",
+    r"_r\d*_|resnet|_mci_": "a hybrid, whose patches a convolutional network makes",
+    r"^sam|samvit": "SAM",
+    r"_reg\d_map_|test_vit3": "a ViT whose attention pooling sees registers, too",
+    r"test_vit4": "a ViT with RMSNorm",
+    r"naflex": "a NaFlex model",
+}
+# of timm's models, what neither their tensors nor their family tell
+_ARCHITECTURES: dict[str, dict[str, Any]] = {
+    r"_clip_": dict(norm_eps=1e-5),
+    r"_clip_quickgelu_": dict(activation="quick_gelu"),
+    r"patch32_siglip|giantopt_patch16_siglip|so400m_patch16_siglip|large_patch16_siglip_(gap_)?512": dict(
+        activation="gelu_tanh"
+    ),
+    r"giantopt_patch16_siglip|vit_base_patch16_gap_224": dict(num_heads=16),
+    r"^test_vit2?$": dict(num_heads=2),
+    r"giant_patch14_(reg\d_)?(dinov2|tipsv2)": dict(swiglu=True),
+    r"huge_plus_patch16_dinov3": dict(num_heads=20),
+}
+# of timm's arguments, those that tensors show, that only training knows, or that are read below
+_ARGUMENTS = set(
+    "img_size patch_size in_chans num_classes global_pool embed_dim depth num_heads mlp_ratio qkv_bias init_values "
+    "class_token no_embed_class reg_tokens pre_norm final_norm fc_norm act_layer drop_rate pos_drop_rate "
+    "patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init dynamic_img_size "
+    "dynamic_img_pad proj_bias".split()
+)
+_POOLS = {"token": "class", "avg": "mean"}
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What is stated, each part of it empty where nothing is."""
+
+    source: str = ""  # the files that state it, for messages
+    model: Mapping[str, Any] = field(default_factory=dict)  # fields of `ModernConfig`
+    seen: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Preprocessing`
+    class_names: tuple[str, ...] = ()
+    kernel: str = ""  # how the library interpolates positions, a key of `KERNELS`
+    any_size: bool = False  # whether the library's model takes images of the size that `seen` has
+    notes: tuple[str, ...] = ()  # what could not be read
+
+
+def read_stated(folder: Path) -> Stated:
+    """What the files in a folder state. Raises ValueError, with the file, for other families and for nonsense."""
+    for name, read in (("config.json", _of_a_config), ("open_clip_config.json", _of_openclip)):
+        if (config := _json(folder / name)) is not None:
+            try:
+                stated = read(config, lambda name: _json(folder / name))
+            except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as error:
+                raise ValueError(f"{folder / name}: {_reason(error)}") from None
+            if stated:
+                return stated
+    return Stated()
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+
+
+def _json(path: Path) -> dict | None:
+    """A JSON object, or None where no file is. Raises ValueError for anything else."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(read_whole(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _of_a_config(config: dict, beside: Callable[[str], dict | None]) -> Stated | None:
+    """What a config.json states: timm's names an architecture, that of transformers a model_type; others nothing."""
+    if "architecture" in config:
+        return _of_timm(config)
+    if "model_type" not in config:
+        return None
+    kind, tower = str(config["model_type"]), config
+    if kind in _BOTH_TOWERS:
+        tower = config.get("vision_config") or {}
+        kind = str(tower.get("model_type") or f"{kind}_vision_model")
+    if kind not in _DEFAULTS:
+        raise ValueError(f"this is {kind!r} of transformers; known are {', '.join(filter(None, _DEFAULTS))}")
+    tower = _DEFAULTS[""] | _DEFAULTS[kind] | tower
+    model = dict(num_heads=_whole(tower, "num_attention_heads"), norm_eps=float(tower["layer_norm_eps"]))
+    if not (tower.get("use_swiglu_ffn") or tower.get("use_gated_mlp")):
+        model |= dict(activation=_activation(tower["hidden_act"]))
+    elif kind == "dinov3_vit" and tower["hidden_act"] != "silu":
+        raise ValueError(f"hidden_act {tower['hidden_act']!r} of a gated MLP: ours has silu")
+    if kind == "dinov3_vit":
+        model |= dict(rotary_base=float((tower.get("rope_parameters") or tower)["rope_theta"]))
+    model |= _sizes(tower, "image_size")
+    shapes = {"dim": "hidden_size", "depth": "num_hidden_layers", "patch_size": "patch_size"}
+    model |= {ours: _whole(tower, theirs) for ours, theirs in shapes.items() if tower.get(theirs) is not None}
+    labels = config.get("id2label") or {}
+    names = tuple(str(labels[key]) for key in sorted(labels, key=int))
+    names = () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
+    processor = beside("preprocessor_config.json")
+    if processor is None:
+        processor = (beside("processor_config.json") or {}).get("image_processor")
+    seen, notes = _seen_by_transformers(processor) if processor else ({}, ())
+    files = "config.json" + (" and preprocessor_config.json" if processor else "")
+    return Stated(files, model, seen, names, "", kind.startswith("dinov"), notes)
+
+
+def _of_timm(config: dict) -> Stated:
+    """What timm's config.json states. An architecture's name stands for its settings, as in timm itself."""
+    name = str(config["architecture"]).partition(".")[0]
+    arguments, cfg = config.get("model_args") or {}, config.get("pretrained_cfg") or config
+    other = next((what for pattern, what in _OTHER_ARCHITECTURES.items() if re.search(pattern, name)), None)
+    other = None if name.startswith("eva_large_patch14") else other  # which is plain but for its name
+    if other or not re.match(r"(vit|deit3?|flexivit|eva_large|test_vit\d?)(_|$)", name):
+        raise ValueError(f"timm's {name} is {other or 'no plain Vision Transformer'}, which is not read")
+    model: dict[str, Any] = {}
+    for pattern, settings in _ARCHITECTURES.items():
+        model |= settings if re.search(pattern, name) else {}
+    model = ({} if model.get("swiglu") or "_dinov3" in name else {"activation": "gelu"}) | model
+    if unread := [key for key, value in arguments.items() if key not in _ARGUMENTS and value is not None]:
+        raise ValueError(f"model_args: what {', '.join(map(repr, unread))} would change is not known here")
+    if arguments.get("num_heads") is not None:
+        model |= dict(num_heads=_whole(arguments, "num_heads"))
+    if arguments.get("act_layer") is not None:
+        model |= dict(activation=_activation(arguments["act_layer"]))
+    pool = config.get("global_pool") or arguments.get("global_pool")
+    if pool not in (*_POOLS, "map", "", None):
+        raise ValueError(f"global_pool {pool!r}: known are {', '.join(_POOLS)} and map")
+    model |= dict(pool=_POOLS[pool]) if pool in _POOLS else {}
+    size = arguments.get("img_size") or (cfg.get("input_size") or [None])[1:]
+    model |= _sizes({"img_size": size}, "img_size") if size else {}
+    names = config.get("label_names") or cfg.get("label_names") or ()
+    classes = config.get("num_classes") or cfg.get("num_classes")
+    if not names and classes == 1000 and str(cfg.get("tag", "")).endswith("in1k"):
+        names = imagenet_classes()
+    if isinstance(described := config.get("label_descriptions"), dict) and names:
+        names = [described.get(name, name) for name in names]
+    seen: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
+    if "mean" in cfg and "std" in cfg:
+        crop, mode = float(cfg.get("crop_pct") or 0.875), cfg.get("crop_mode") or "center"
+        seen = _moments(cfg, "mean", "std") | _cut(crop, squeeze=mode == "squash")
+        notes = () if mode in ("center", "squash") else (f"crop_mode {mode!r} is not known: center is assumed",)
+    return Stated("config.json", model, seen, tuple(map(str, names)), "timm", False, notes)
+
+
+def _of_openclip(config: dict, _: object) -> Stated:
+    """What OpenCLIP's open_clip_config.json states of its image tower."""
+    whole, cfg = config["model_cfg"], config.get("preprocess_cfg") or {}
+    tower = whole["vision_cfg"]
+    seen: dict[str, Any] = {}
+    if "mean" in cfg and "std" in cfg:
+        seen = _moments(cfg, "mean", "std") | _cut(1.0, squeeze=cfg.get("resize_mode") == "squash")
+    if name := tower.get("timm_model_name"):
+        pool = {"global_pool": tower.get("timm_pool")}
+        base = _of_timm({"architecture": name, "img_size": tower.get("image_size")} | pool)
+        return Stated("open_clip_config.json", base.model, seen, (), "timm")
+    if (pool := tower.get("pool_type", "tok")) != "tok" or tower.get("attentional_pool"):
+        raise ValueError(f"pool_type {pool!r}: of OpenCLIP's towers, those are read that give the class token")
+    quick = bool(whole.get("quick_gelu"))
+    model = dict(num_heads=_whole(tower, "width") // int(tower.get("head_width", 64)), norm_eps=1e-5)
+    model |= dict(activation="quick_gelu" if quick else "gelu") | _sizes(tower, "image_size")
+    return Stated("open_clip_config.json", model, seen, (), "hf")
+
+
+def _seen_by_transformers(processor: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What an image processor of transformers does to an image, and what of it is not known here."""
+    p = {"do_resize": True, "do_rescale": True, "do_normalize": True} | dict(processor)
+    scale = 255 * float(p.get("rescale_factor", 1 / 255)) if p["do_rescale"] else 255.0  # of levels from 0 to 1
+    p |= {} if p["do_normalize"] else {"image_mean": 0, "image_std": 1}
+    seen = _moments(p, "image_mean", "image_std")
+    seen |= {name: tuple(moment / scale for moment in seen[name]) for name in ("mean", "std")}
+    notes = [f"{key} of the image processor is not read" for key in ("do_pad", "do_flip_channel_order") if p.get(key)]
+    resample = p.get("resample", p.get("interpolation"))
+    if isinstance(resample, int) and 0 <= resample < len(INTERPOLATIONS):
+        seen |= dict(interpolation=INTERPOLATIONS[resample])
+    elif str(resample).lower() in INTERPOLATIONS:
+        seen |= dict(interpolation=str(resample).lower())
+    size, cut = (_edges(p.get(key)) for key in ("size", "crop_size"))
+    if not p["do_resize"] or not size:
+        return seen, (*notes, *(["the image processor states no size"] if "patch_size" not in p else []))
+    cut = cut if p.get("do_center_crop") and cut else {}
+    squeeze, short = "height" in size, size.get("shortest_edge") or min(size.values())
+    sides = (cut or size) if "height" in (cut or size) else {"height": short, "width": short}
+    height, width = sides["height"], sides["width"]
+    if squeeze and cut and size["height"] * width != size["width"] * height:
+        notes.append(f"size {size} and crop_size {cut} of the image processor have other proportions")
+    return seen | dict(image_size=(height, width)) | _cut(min(min(height, width) / short, 1.0), squeeze), tuple(notes)
+
+
+def _cut(crop: float, squeeze: bool) -> dict[str, Any]:
+    """The arguments of `Preprocessing` for what is scaled, or squeezed, and cut."""
+    if squeeze:
+        return dict(crop=None) if crop == 1 else dict(crop=crop, squeeze=True)
+    return dict(crop=crop, scale_first=True)
+
+
+def _edges(size: Any) -> dict[str, int]:
+    """A size of transformers, in any of the ways it was written."""
+    if isinstance(size, dict):
+        return {key: int(value) for key, value in size.items() if key in ("height", "width", "shortest_edge") and value}
+    if isinstance(size, list | tuple) and len(size) == 2:
+        return dict(height=int(size[0]), width=int(size[1]))
+    return dict(height=int(size), width=int(size)) if isinstance(size, int) else {}
+
+
+def _moments(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Mean and standard deviation by these names, and how to interpolate where that has a name, too."""
+    both = (config[name] if isinstance(config[name], list) else [config[name]] * 3 for name in names)
+    given = {"interpolation": config["interpolation"]} if isinstance(config.get("interpolation"), str) else {}
+    return dict(zip(("mean", "std"), (tuple(map(float, moment)) for moment in both), strict=True)) | given
+
+
+def _sizes(config: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The size of images, height and width."""
+    size = config.get(key)
+    if size is None:
+        return {}
+    sides = tuple(size) if isinstance(size, list | tuple) else (size, size)
+    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
+        raise ValueError(f"{key}: expected height and width, got {size!r}")
+    return dict(image_size=sides)
+
+
+def _whole(config: Mapping[str, Any], key: str) -> int:
+    value = config[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{key}: expected a whole number above 0, got {value!r}")
+    return value
+
+
+def _activation(name: Any) -> str:
+    if name not in ACTIVATION:
+        raise ValueError(f"activation {name!r}: known are {', '.join(ACTIVATION)}")
+    return ACTIVATION[name]
