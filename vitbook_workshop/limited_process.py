@@ -57,13 +57,20 @@ def ordinary_file(path: Path) -> Path:
     return path
 
 
-def run(work: str, asked: dict[str, Any], limits: Limits, doing: Callable[[str], object] | None = None) -> Outcome:
+def run(
+    work: str,
+    asked: dict[str, Any],
+    limits: Limits,
+    doing: Callable[[str], object] | None = None,
+    facts: dict[str, Any] | None = None,
+) -> Outcome:
     """Call a function in a new process, and wait until it returns or comes to another end.
 
     work: its name, "package.module:function". It is called with `tell` and with what is asked, which goes as JSON.
     tell(**facts) gives facts to the parent, as JSON; a new value of tell(doing="…") begins a step. doing: is called
-    here with that value. The process has the environment and the import path of this one, no input, and a session of
-    its own: Ctrl-C reaches this process alone, which ends the other.
+    here with that value; facts: gets what is told as it comes, for whoever is interrupted. The process has the
+    environment and the import path of this one, no input, and a session of its own: Ctrl-C reaches this process alone,
+    which ends the other.
     """
     mark = f"VITBOOK_PROCESS_{secrets.token_hex(8)}"
     packages = str(Path(__file__).parents[1])
@@ -75,7 +82,7 @@ def run(work: str, asked: dict[str, Any], limits: Limits, doing: Callable[[str],
     pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process, began = subprocess.Popen(command, env=environment, **pipes, **_ALONE), 0
     events: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
-    heard, streams = _Heard(), ((process.stdout, "told", limits.told), (process.stderr, "printed", limits.printed))
+    heard, streams = _Heard(facts), ((process.stdout, "told", limits.told), (process.stderr, "printed", limits.printed))
     listeners = [threading.Thread(target=_listen, args=(*one, events), daemon=True) for one in streams]
     waiter = threading.Thread(target=lambda: events.put(("exit", str(process.wait()).encode())), daemon=True)
     try:
@@ -128,8 +135,8 @@ def _follow(events: queue.SimpleQueue, heard: "_Heard", limits: Limits, doing: C
 class _Heard:
     """What has come from a process, in order."""
 
-    def __init__(self):
-        self.facts: dict[str, Any] = {}
+    def __init__(self, facts: dict[str, Any] | None):
+        self.facts: dict[str, Any] = {} if facts is None else facts
         self.where, self.head, self.tail, self.returned, self._line = "", "", "", False, b""
 
     def take(self, kind: str, content: bytes) -> None:

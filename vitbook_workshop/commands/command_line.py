@@ -16,6 +16,8 @@ from typing import Any, Literal
 import tyro
 from tyro.conf import Positional, Suppress
 
+from vitbook_workshop.commands.model_arguments import arguments_of
+
 PROGRAM = "vitbook"
 TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
 
@@ -279,64 +281,72 @@ class Recipes:
 
 @dataclass(frozen=True)
 class Diagnose:
-    """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at."""
+    """Find what is wrong with anybody's Vision Transformer. It runs the code that it is pointed at.
+
+    Exit status: 0 if all could be asked and nothing was found; 1 if something was found, or the model's code stops with
+    an error; 2 if vitbook could not look, attention is not recognized in every block, or the time was over.
+    """
 
     # what builds the model, as my_package.my_model:build or model.py:ViT, whose code is run, in a process of its own;
     # or weights, which are read without running anything: a folder of `train`, a file, or a name as for `predict`; or
     # a model of a library with random weights, as timm:vit_base_patch16_224, transformers:ViT or vit_ti_16
     target: Positional[str]
-    args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}'
-    image_shape: tuple[int, int, int] | None = None  # channels, height and width; 3 224 224 if neither given nor known
+    args: str = "{}"  # what to build it with, as JSON: '{"num_classes": 10}', or a .json or .yaml file of that
+    weights: str = ""  # a file with the state_dict of what is built; it then counts as trained
+    image_shape: tuple[int, int, int] | None = None  # channels, height and width; else the usual ones are tried
     num_classes: int | None = None  # as many as it has logits, if not given
     trained: bool = False  # whether it has been trained, as weights have; else it is asked how it starts, too
+    overfit: bool = False  # whether to see if it can learn a few images by heart, in up to 500 steps
     export: bool = False  # whether to try torch.export
     like: str = ""  # a target that should give the same logits with the same weights, as timm:vit_base_patch16_224
-    like_args: str = "{}"  # what to build that with, as JSON; it gets the model's image size and number of classes
+    like_args: str = "{}"  # what to build that with, as --args; it gets the model's image size and number of classes
     data: str = ""  # a folder of images or a data set as for `train`, to try training on, too
     json: bool = False  # whether to print the findings as JSON
-    timeout: float = 300  # after how many seconds to stop
+    progress: bool = False  # whether to say what is being asked, also where nobody sits at a terminal
+    timeout: float = 300  # after how many seconds to stop; what was answered until then is reported
 
     def __post_init__(self):
         for name in ("args", "like_args"):
-            if not isinstance(self._arguments(name), dict):
-                text = getattr(self, name)
-                raise ValueError(f"{name} must be a JSON object, as '{{\"num_classes\": 10}}', got {text}")
-
-    def _arguments(self, name: str) -> Any:
-        try:
-            return json.loads(getattr(self, name))
-        except ValueError:
-            return None
+            arguments_of(f"--{name.replace('_', '-')}", getattr(self, name))
 
     def __call__(self) -> int:
         from vitbook_workshop.faults.diagnose_by_name import examine_by_name
-        from vitbook_workshop.faults.findings import report
+        from vitbook_workshop.faults.findings import exit_status, report
+
+        in_terminal = sys.stderr.isatty() and "CI" not in os.environ
 
         def show(doing: str) -> None:
-            print(f"\r\x1b[K{doing[:76]}", end="", file=sys.stderr, flush=True)
+            print(
+                *(["\r\x1b[K", doing[:76]] if in_terminal else [doing, "\n"]),
+                sep="",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
-        options = dict(trained=self.trained, export=self.export, data=self.data, timeout=self.timeout)
-        options |= dict(like=self.like, like_arguments=self._arguments("like_args"))
+        options = dict(weights=self.weights, trained=self.trained, overfit=self.overfit, export=self.export)
+        options |= dict(data=self.data, like=self.like, like_arguments=arguments_of("--like-args", self.like_args))
         try:
-            findings, printed = examine_by_name(
+            came = examine_by_name(
                 self.target,
-                self._arguments("args"),
+                arguments_of("--args", self.args),
                 self.image_shape,
                 self.num_classes,
-                progress=show if sys.stderr.isatty() else None,
+                timeout=self.timeout,
+                progress=show if self.progress or in_terminal else None,
                 **options,
             )
         finally:
-            if sys.stderr.isatty():
+            if in_terminal:
                 print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        if printed:
-            first, *more = printed.splitlines()
+        if came.printed:
+            first, *more = came.printed.splitlines()
             print(f"the code printed: {first[:200]}{' …' if more else ''}", file=sys.stderr)
         if self.json:
-            print(json.dumps([vars(finding) | {"link": finding.link} for finding in findings], indent=2))
+            print(json.dumps([vars(finding) | {"link": finding.link} for finding in came.findings], indent=2))
         else:
-            report(findings)
-        return int(any(finding.result == "FAILED" for finding in findings))
+            report(came.findings)
+        return 130 if came.interrupted else exit_status(came.findings)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,8 @@ from vitbook_workshop.faults.model_under_test import (
 # What goes in and comes out
 
 
-def logits_come_out(tested: ModelUnderTest) -> None:
+def logits_come_out(tested: ModelUnderTest) -> str:
+    """Returns how the model had to be taken, for its owner."""
     if tested.turned:
         height, width = tested.image_shape[1:]
         raise Failed(
@@ -41,7 +42,29 @@ def logits_come_out(tested: ModelUnderTest) -> None:
             "height and width have changed places where the image is cut or the positions are counted.",
             "06_patches.ipynb#how-many-and-how-long",
         )
-    expect(tested.batch > 0, textwrap.shorten(tested.error, 300, placeholder=" …"))
+    expect(tested.batch > 0, textwrap.shorten(tested.error, 400, placeholder=" …"))
+    return "; ".join(tested.notes)
+
+
+def logits_carry_a_gradient(tested: ModelUnderTest) -> None:
+    skip_if(not any(p.requires_grad for p in tested.model.parameters()), "no parameter is to be trained")
+    logits = seeded(tested.copy(training=True), tested.images())
+    if not logits.requires_grad:
+        under = "torch.inference_mode()" if logits.is_inference() else "torch.no_grad()"
+        raise Failed(
+            "its parameters require gradients, and the logits carry none: nothing can be trained.",
+            f"forward runs under {under}, sets torch.set_grad_enabled(False), or detaches what it returns.",
+        )
+
+
+def images_stay_as_they_are(tested: ModelUnderTest) -> None:
+    model = tested.copy(training=True)
+    images = tested.images()
+    before = images.clone()
+    with torch.no_grad():
+        attempt(lambda: seeded(getattr(model, "model", model) if tested.changes_images else model, images))
+    changed = int((images != before).sum())
+    expect(not changed, f"after a call, {changed} of {images.numel()} numbers of the images given to it are others.")
 
 
 def every_batch_size_will_do(tested: ModelUnderTest) -> None:
@@ -430,7 +453,7 @@ def autocast_works(tested: ModelUnderTest) -> None:
 
 
 def export_works(tested: ModelUnderTest) -> None:
-    skip_if(not tested.export, "export=True asks it")
+    skip_if(not tested.export, "--export, or export=True, asks it")
     with torch.no_grad():
         attempt(lambda: torch.export.export(copy_of(tested.model).eval(), (tested.images().float(),)))
 
@@ -459,7 +482,7 @@ def learned_by_heart(model: nn.Module, images: Tensor, labels: Tensor, learning_
 
 
 def one_batch_can_be_learned(tested: ModelUnderTest) -> None:
-    skip_if(not tested.overfit, "overfit=True asks it, by up to 500 steps of training")
+    skip_if(not tested.overfit, "--overfit, or overfit=True, asks it, by up to 500 steps of training")
     model, images, labels = tested.copy(training=True), tested.images(), tested.labels()
     for loss in itertools.islice(learned_by_heart(model, images, labels, 3e-3), 500):
         if loss < 0.01:

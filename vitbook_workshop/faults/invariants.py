@@ -30,7 +30,7 @@ class MustHold:
     # of a function or class that implements a part of this package; raises AssertionError
     of_part: Callable[[Callable], None] | None = None
     # of anybody's model, of a training loop, of a data set; these raise Failed or NotAsked
-    of_model: Callable[[ModelUnderTest], None] | None = None
+    of_model: Callable[[ModelUnderTest], str | None] | None = None
     of_training: Callable[[LoopRecorder], None] | None = None
     of_data: Callable[[Dataset], None] | None = None
 
@@ -56,6 +56,19 @@ _OF_MODELS = [
         "09_vit.ipynb#the-four-equations-together",
         suspect="a size fixed at some number, a head for other classes, or more than the logits returned.",
         of_model=models.logits_come_out,
+    ),
+    MustHold(
+        "logits carry a gradient to what is to be trained",
+        "10_training.ipynb#the-loop-bare",
+        suspect="forward runs under torch.no_grad() or torch.inference_mode(), or detaches what it returns.",
+        of_model=models.logits_carry_a_gradient,
+    ),
+    MustHold(
+        "forward leaves the images as they are",
+        "10_training.ipynb#the-loop-bare",
+        suspect="an operation in place on what forward gets: x -= mean, x.div_(), normalize(inplace=True), or noise"
+        " added in training. The caller's next step gets other images.",
+        of_model=models.images_stay_as_they_are,
     ),
     MustHold(
         "any number of images makes a batch",

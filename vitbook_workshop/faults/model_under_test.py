@@ -5,56 +5,37 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
 from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
+from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, is_large
 
-BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
-LARGE = 2_000_000  # parameters; above that, questions are asked in float32 and of fewer images
 
 
 class ModelUnderTest:
     """A model to be asked, and what its owner says of it. All sizes of batch are ones that it takes."""
 
-    def __init__(self, model, image_shape, num_classes, order_counts=True, untrained=True, overfit=False, export=False):
-        self.model, self.image_shape, self.num_classes = model, image_shape, num_classes
+    def __init__(
+        self, model, image_shape, num_classes=None, order_counts=True, untrained=True, overfit=False, export=False
+    ):
+        fitting = fit(model, image_shape, num_classes)
+        self.model, self.image_shape, self.num_classes = fitting.model, image_shape, fitting.num_classes or num_classes
         self.order_counts, self.untrained, self.overfit, self.export = order_counts, untrained, overfit, export
-        self.large = sum(parameter.numel() for parameter in model.parameters()) > LARGE
-        self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-        self.dtype, self.batch, self.error = self._runs_on(image_shape)
+        self.dtype, self.batch, self.error, self.notes = fitting.dtype, fitting.batch, fitting.error, fitting.notes
+        self.changes_images = fitting.changes_images
+        self.large, self.device = is_large(self.model), device_of(self.model)
+        self._random = torch.Generator().manual_seed(1)  # the model's own draws change none of what it gets
         channels, height, width = image_shape
-        self.turned = not self.batch and self._runs_on((channels, width, height))[1] > 0
-
-    def _runs_on(self, image_shape: tuple[int, ...]) -> tuple[torch.dtype, int, str]:
-        """A dtype and a size of batch that the model takes; if none, 0 and its error in float32.
-
-        A small model is asked in float64 if it can, so that rounding hides nothing.
-        """
-        errors: dict[torch.dtype, str] = {}
-        dtypes = (torch.float32,) if self.large else (torch.float64, torch.float32)
-        batches = sorted(BATCHES, key=lambda batch: batch != 2) if self.large else BATCHES
-        for dtype, batch in itertools.product(dtypes, batches):
-            try:
-                model = copy_of(self.model).to(dtype).eval()
-                with torch.no_grad():
-                    logits = model(torch.randn(batch, *image_shape, dtype=dtype).to(self.device))
-            except Exception as error:
-                errors.setdefault(dtype, f"{type(error).__name__}: {error}")
-                continue
-            if isinstance(logits, Tensor) and logits.shape == (batch, self.num_classes):
-                return dtype, batch, ""
-            got = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-            errors.setdefault(dtype, f"logits should have the shape {(batch, self.num_classes)}, got {got}")
-        return torch.float32, 0, errors[torch.float32]
+        self.turned = (
+            not self.batch and height != width and fit(model, (channels, width, height), num_classes).batch > 0
+        )
 
     def copy(self, training: bool = False) -> nn.Module:
         """The model as it is."""
@@ -66,6 +47,8 @@ class ModelUnderTest:
         The wider a layer, the less of it, so that attention stays soft.
         """
         model = self.copy(training)
+        if isinstance(model, Taken):
+            model.whole = training  # what is returned beside the logits is for the loss
         with torch.no_grad():
             for parameter in model.parameters():
                 width = math.prod(parameter.shape[1:]) if parameter.ndim in (2, 4) else 1
@@ -78,13 +61,13 @@ class ModelUnderTest:
         return self.shaken().requires_grad_()
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, dtype=self.dtype).to(self.device)
+        return torch.randn(shape, dtype=self.dtype, generator=self._random).to(self.device)
 
     def images(self, batch: int | None = None) -> Tensor:
         return self.normal(self.batch if batch is None else batch, *self.image_shape)
 
     def labels(self) -> Tensor:
-        return torch.randint(self.num_classes, (self.batch,)).to(self.device)
+        return torch.randint(self.num_classes, (self.batch,), generator=self._random).to(self.device)
 
     def same(self, one: Tensor, other: Tensor) -> bool:
         """Whether two tensors hold the same numbers, but for rounding."""
@@ -116,8 +99,6 @@ class ModelUnderTest:
                 logits = seeded(model, images)
         except Enough:
             pass
-        except Exception as error:  # an operation that cannot be recorded
-            raise NotAsked(f"its operations cannot be recorded ({type(error).__name__})") from None
         return recorded, logits
 
     @cached_property
@@ -164,6 +145,7 @@ class ModelUnderTest:
         named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
         named = {n: p for n, p in named.items() if "mask_token" not in n and p.numel()}  # the mask's is for pretraining
         outputs = [x for x in tensors_in(output) if x.requires_grad]
+        skip_if(not outputs, "its logits carry no gradient")
         mixture = torch.stack([(x * self.normal(*x.shape)).sum() for x in outputs]).sum()
         wanted = [*named.values(), images, *(x for x in queries if x.requires_grad)]
         slopes = torch.autograd.grad(mixture, wanted, allow_unused=True, retain_graph=True)
@@ -304,17 +286,6 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from tensors_in(part)
-
-
-def copy_of(model: nn.Module) -> nn.Module:
-    """A copy, even where the model keeps activations of its last run, which deepcopy refuses to copy."""
-    copied = Tensor.__deepcopy__
-
-    def cut_off(tensor: Tensor, memo: dict) -> Tensor:
-        return copied(tensor if tensor.is_leaf else tensor.detach(), memo)
-
-    with patch.object(Tensor, "__deepcopy__", cut_off):
-        return deepcopy(model)
 
 
 def seeded(model: nn.Module, x: Tensor, seed: int = 1) -> Tensor:

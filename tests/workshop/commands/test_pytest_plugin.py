@@ -12,10 +12,13 @@ import yaml
 
 from vitbook_workshop.commands import pytest_plugin
 from vitbook_workshop.faults import diagnose_by_name
-from vitbook_workshop.faults.diagnosis import OF_A_MODEL, Finding
+from vitbook_workshop.faults.diagnose_by_name import Examination
+from vitbook_workshop.faults.diagnosis import OF_A_MODEL
+from vitbook_workshop.faults.findings import ATTENTION_SEEN, Finding
 
 pytest_plugins = ["pytester"]
 
+ASKED = [*(must_hold.name for must_hold in OF_A_MODEL), ATTENTION_SEEN]
 LINEAR = """
 from torch import nn
 def build(classes, softmax=False):
@@ -42,25 +45,25 @@ def test_each_finding_is_a_test(pytester, monkeypatch):
 
     def examined(*target, **options):
         asked.append((*target, options))
-        results = {"images_count": "FAILED", "scores_are_scaled": "not asked"}
-        findings = [Finding(one.name, one.about, results.get(one.name, "passed")) for one in OF_A_MODEL]
-        return findings, ""
+        results = {"images_count": "FAILED", "scores_are_scaled": "not asked", "blocks_add": "STOPPED"}
+        results |= {"order_counts": "ERROR", ATTENTION_SEEN: "UNSEEN"}
+        return Examination([Finding(name, "", results.get(name, "passed")) for name in ASKED])
 
     monkeypatch.setattr(diagnose_by_name, "examine_by_name", examined)
     pytester.makepyfile("def test_own(): pass")
     options = ["--vit-args", '{"classes": 4}', "--vit-image-shape", "3", "8", "8", "--vit-timeout", "9"]
     done = pytester.runpytest_inprocess("-v", "-p", "no:cacheprovider", "-m", "vit", "--vit", "linear:build", *options)
-    settings = dict(num_classes=None, image_shape=[3, 8, 8], timeout=9.0)
+    settings = dict(weights="", num_classes=None, image_shape=[3, 8, 8], timeout=9.0)
     assert asked == [("linear:build", {"classes": 4}, settings)], "once"
-    for line in ("images_count FAILED", "scores_are_scaled SKIPPED", "blocks_add PASSED"):
+    for line in ("images_count FAILED", "scores_are_scaled SKIPPED", "order_counts FAILED"):
         done.stdout.fnmatch_lines(f"*linear:build::{line}*")
-    done.assert_outcomes(passed=len(OF_A_MODEL) - 2, failed=1, skipped=1, deselected=1)
+    done.assert_outcomes(passed=len(ASKED) - 5, failed=4, skipped=1, deselected=1)
 
 
 def test_a_model_that_cannot_be_examined_fails_in_a_line(pytester):
     """No process is needed to see that there is no such file."""
     done = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--vit", "none.py:build")
-    done.assert_outcomes(failed=len(OF_A_MODEL))
+    done.assert_outcomes(failed=len(ASKED))
     done.stdout.fnmatch_lines(["*No such file or directory: 'none.py'"])
     done.stdout.no_fnmatch_line("*Traceback*")
 
@@ -74,7 +77,8 @@ def test_each_question_is_a_test(run):
     assert "linear:build::scores_are_scaled SKIPPED" in done.stdout
     assert "linear:build::logits_are_no_probabilities FAILED" in done.stdout
     assert "Suspect: a softmax in the model" in done.stdout and "Traceback" not in done.stdout
-    assert " 1 failed" in done.stdout and "1 deselected" in done.stdout
+    assert "linear:build::attention_is_seen FAILED" in done.stdout and "UNSEEN: no attention" in done.stdout
+    assert " 2 failed" in done.stdout and "1 deselected" in done.stdout
     done = run()
     assert done.returncode == 0, "without a model to examine, torch stays away\n" + done.stdout
 

@@ -59,7 +59,7 @@ def dies(): os._exit(7)
 def gives(): return {"model": 1}
 def needs(width): return nn.Linear(width, 2)
 def words():
-    print("hello"); return nn.Flatten(0)
+    print("hello"); return nn.Flatten(0, 1)
 """
 
 
@@ -88,10 +88,11 @@ def found_here(monkeypatch, target: str, **asked) -> dict[str, dict]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     for name in ("diagnosed", "package", "package.model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    nothing = dict(arguments={}, num_classes=None, trained=False, export=False, like="", like_arguments={}, data="")
+    nothing = dict(arguments={}, image_shape=[3, 16, 16], num_classes=None, weights="", like="", like_arguments={})
+    nothing |= dict(trained=False, overfit=False, export=False, data="")
     told = {}
-    examine_here(lambda **facts: told.update(facts), target=target, image_shape=[3, 16, 16], **nothing | asked)
-    return {finding["name"]: finding for finding in told["findings"]}
+    examine_here(lambda **facts: told.update(facts), target=target, **nothing | asked)
+    return {finding["name"]: finding for finding in told.values() if isinstance(finding, dict)}
 
 
 def test_nothing_is_found_in_a_right_model(folder, capsys, monkeypatch):
@@ -155,9 +156,9 @@ def test_weights_are_diagnosed_by_name(capsys):
         ("bad.py:dies", [], "Python itself stopped, with exit status 7, at: building the model; "),
         ("bad.py:gives", [], "gives returns an object of type dict; expected a torch.nn.Module"),
         ("bad.py:unfit", [], "unfit is of type int"),
-        ("bad.py:needs", [], "missing 1 required positional argument: 'width'"),
+        ("bad.py:needs", [], "needs needs width: --args '{\"width\": …}'; its signature is needs(width)"),
         ("bad.py:needs", ["--args", '{"width": 3}'], "images (3, 224, 224) do not go through: RuntimeError"),
-        ("bad.py:words", [], "logits (B, K) should come out, got the shape (301056,)"),
+        ("bad.py:words", [], "logits should have the shape (3, K), got (9, 224, 224)"),
         ("bad.py:nobody", [], "bad.py has no nobody"),
         ("bad.py", [], "expected package.module:build"),
         ("nowhere.py:ViT", [], "No such file or directory: nowhere.py"),

@@ -32,10 +32,10 @@ def failures(model: nn.Module, *given, **how) -> dict:
 def test_a_right_model_passes_clean(name, build, capsys):
     diagnose(build(), shape_for(name), K)
     report = capsys.readouterr().out
-    assert "Nothing found in " in report and "FAILED" not in report and "Suspect" not in report
-    assert "asking stops" not in report
-    unlike = ("talking heads", "linear attention")  # where no softmax, or no other thing, makes the weights
-    assert report.count("not asked") <= (16 if name in unlike else 8)
+    assert not any(word in report for word in ("FAILED", "Suspect", "STOPPED", "ERROR"))
+    unlike = name == "linear attention"  # where no softmax makes the weights
+    assert ("Not wholly examined" if unlike else "Nothing found in ") in report
+    assert unlike or report.count("not asked") <= 8
 
 
 @pytest.mark.parametrize("build", ways.RIGHT.values(), ids=ways.RIGHT)
@@ -162,7 +162,7 @@ def test_a_model_that_does_not_run_is_asked_no_more(capsys):
     diagnose(nn.Linear(3, K), IMAGE, K)
     report = " ".join(capsys.readouterr().out.split())
     assert "FAILED images (B, C, H, W) go in" in report and "1 of 1 failed." in report
-    assert report.count("the model does not run") == len(OF_A_MODEL) - 1
+    assert report.count("the model does not run") == len(OF_A_MODEL)
 
 
 def test_what_ails_a_model_is_not_that_its_device_has_no_float64():
@@ -182,7 +182,7 @@ def test_more_than_logits_returned_is_said():
             return images, images
 
     (finding,) = failures(Two(), IMAGE, K).values()
-    assert finding.details == f"logits should have the shape (3, {K}), got a tuple"
+    assert finding.details.startswith(f"logits should have the shape (3, {K}), got a tuple with '0' {(3, *IMAGE)}, ")
 
 
 # The report
@@ -200,10 +200,16 @@ def test_the_model_and_the_random_numbers_stay_as_they_were():
 
 def test_the_report_is_the_same_each_time(capsys):
     model = broken_vit(small_config(), "no_scale")
+    reports = []
     for _ in range(2):
         diagnose(model)
-    one, other = capsys.readouterr().out.split("2 of ")[:2]
-    assert one == other.split("\n", 1)[1] and f"Read {PAGES}/chapters/02_scale.html#which-d" in one
+        reports.append(capsys.readouterr().out)
+    one, other = reports
+    assert (
+        one == other
+        and "attention recognized in 2 of 2 blocks" in one
+        and f"Read {PAGES}/chapters/02_scale.html#which-d" in one
+    )
     assert "multiplied by 1.000." in " ".join(one.split())
 
 
@@ -215,11 +221,19 @@ def test_under_no_grad_it_asks_the_same():
 def test_every_question_can_fail():
     reached = {name for mistake in MISTAKES.values() for name in mistake.seen_in_a_model}
     reached |= {name for _, names in (WRONG | WRONG_UNLEARNED | ways.WRONG).values() for name in names}
-    reached |= {"logits_come_out", "one_batch_can_be_learned", "equations_hold", "autocast_works", "export_works"}
+    reached |= {
+        "logits_come_out",
+        "logits_carry_a_gradient",
+        "images_stay_as_they_are",
+        "one_batch_can_be_learned",
+        "equations_hold",
+        "autocast_works",
+        "export_works",
+    }
     assert reached == {must_hold.name for must_hold in OF_A_MODEL}
 
 
-@pytest.mark.parametrize("given", [(), (IMAGE,), ((HEIGHT, WIDTH), K), (IMAGE, 0)])
+@pytest.mark.parametrize("given", [(), ((HEIGHT, WIDTH), K), (IMAGE, 0)])
 def test_what_is_not_known_has_to_be_given(given):
     with pytest.raises(ValueError, match=r"diagnose needs image_shape \(C, H, W\) and num_classes, got"):
         examine(TorchViT(), *given)
@@ -255,7 +269,7 @@ def test_dtypes_that_meet_under_autocast_are_found():
 
 
 def test_large_models_are_asked_in_float32_with_the_same_answers(monkeypatch):
-    monkeypatch.setattr("vitbook_workshop.faults.model_under_test.LARGE", 0)
+    monkeypatch.setattr("vitbook_workshop.faults.taken_as_it_comes.LARGE", 0)
     assert not failures(VisionTransformer(small_config()))
     assert set(failures(*(HfViT("no scale", "merge"), IMAGE, K))) == {"scores_are_scaled", "heads_keep_tokens_whole"}
 
