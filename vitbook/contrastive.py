@@ -7,7 +7,7 @@ sigmoid loss: for every image and every caption, say whether they are a pair (Si
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +15,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from vitbook._common.suggestions import unknown
+from vitbook.encoder import Encoder
+from vitbook.modern import ModernBlock, ModernConfig
 from vitbook.patches import Images
 from vitbook.positions import sincos_positions
-from vitbook.transformer import EncoderLayer, padding_mask
+from vitbook.transformer import EncoderLayer, causal_mask, padding_mask
 from vitbook.vit import VisionTransformer
 
 PADDING, START = "·", "<"
@@ -70,7 +72,7 @@ class TextTower(nn.Module):
 
     The first word is always `<`, so that its token can do what the class token does in an image. Positions are learned,
     and start as sines and cosines.
-    Differs: CLIP's tower hides the future and takes the last word's token; it is pre-norm.
+    Differs: CLIP's tower hides the future and takes the last word's token; it is pre-norm, as `SubwordTextTower` is.
 
     vocabulary: all words there are; length: S, the most words that a caption may have, `<` included.
     """
@@ -108,13 +110,62 @@ class TextTower(nn.Module):
         return x[:, 0]
 
 
+class SubwordTextTower(nn.Module):
+    """The text towers of CLIP and SigLIP: chapter 8's encoder, on tokens that are parts of words. (B, S) → (B, D).
+
+    CLIP's is causal, and answers with the token of the sign behind the last word, which saw all (Radford et al. 2021,
+    section 2.4); whatever follows it does not count. SigLIP's tokens see all, padding too, and the last one answers.
+
+    config: the encoder's; vocabulary: how many tokens there are; length: the most that it reads; tokenizer: prompts to
+    lists of integers, one sign behind each included; causal: whether it is CLIP's; end: the sign that answers, where it
+    is not the highest; padding: what fills short prompts up.
+    """
+
+    def __init__(
+        self,
+        config: ModernConfig,
+        vocabulary: int,
+        length: int,
+        tokenizer: Callable[[Sequence[str]], list[list[int]]],
+        causal: bool,
+        end: int | None = None,
+        padding: int = 0,
+    ):
+        super().__init__()
+        self.tokenizer, self.causal, self.end, self.padding = tokenizer, causal, end, padding
+        self.embedding = nn.Embedding(vocabulary, config.dim)
+        self.positions = nn.Parameter(0.01 * torch.randn(1, length, config.dim))
+        self.encoder = Encoder(config.dim, 0, config.num_heads, config.mlp_dim)
+        self.encoder.blocks = nn.ModuleList(ModernBlock(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)
+
+    def tokenize(self, captions: Sequence[str]) -> Int64[Tensor, "captions length"]:
+        """Prompts as rows of integers with padding behind. Raises ValueError for one with more tokens than it reads."""
+        length, rows = self.positions.shape[1], self.tokenizer(captions)
+        for caption, row in zip(captions, rows, strict=True):
+            if len(row) > length:
+                shown = caption if len(caption) <= 60 else f"{caption[:60]}…"
+                raise ValueError(f"a prompt may have {length} tokens, signs included, got {len(row)}: {shown!r}")
+        rows = [row + [self.padding] * (length - len(row)) for row in rows]
+        return torch.tensor(rows, dtype=torch.int64, device=self.positions.device).reshape(-1, length)
+
+    def forward(self, tokens: Int64[Tensor, "captions length"]) -> Float[Tensor, "captions dim"]:
+        x = self.embedding(tokens) + self.positions[:, : tokens.shape[1]]
+        x = self.encoder(x, causal_mask(tokens.shape[1], tokens.device) if self.causal else None)
+        x = self.norm(x)
+        if not self.causal:
+            return x[:, -1]
+        ends = tokens if self.end is None else (tokens == self.end).int()
+        return x[torch.arange(len(x), device=x.device), ends.argmax(dim=1)]
+
+
 class TwoTowers(nn.Module):
     """A Vision Transformer and a text tower, each with a linear map into one common space.
 
     Radford et al. 2021, section 2.3. dim: width of the common space. `image` must be a model without a head.
     """
 
-    def __init__(self, image: VisionTransformer, text: TextTower, dim: int, to_logits: ScaleAndBias):
+    def __init__(self, image: VisionTransformer, text: TextTower | SubwordTextTower, dim: int, to_logits: ScaleAndBias):
         super().__init__()
         self.image, self.text, self.to_logits = image, text, to_logits
         self.project_image = nn.Linear(image.config.dim, dim, bias=False)
@@ -133,9 +184,12 @@ class TwoTowers(nn.Module):
         return self.to_logits(cosines(self.see(images), self.read(captions)))
 
 
-def name_probabilities(logits: Table) -> Table:
-    """Zero-shot: each image's probabilities of the names, which are the captions. Rows sum to 1."""
-    return logits.softmax(dim=-1)
+def name_probabilities(logits: Table, sigmoid: bool = False) -> Table:
+    """Zero-shot: each image's probabilities of the names, which are the captions. Rows sum to 1.
+
+    sigmoid: of each name by itself, as a model trained with `sigmoid_loss` answers; a row may then sum to anything.
+    """
+    return logits.sigmoid() if sigmoid else logits.softmax(dim=-1)
 
 
 def mean_direction(y: Float[Tensor, "prompts names dim"]) -> Float[Tensor, "names dim"]:

@@ -8,6 +8,7 @@ weight_files.py   file → tensors, without running anything that the file conta
 loading.py        tensors → model
 adapting.py       another head, image size or number of channels
 preprocessing.py  image → what the weights were trained to see
+towers.py         CLIP and SigLIP whole, with their text towers
 saving.py         model → tensors and settings for timm and Hugging Face, or for where it came from
 """
 

@@ -135,6 +135,8 @@ class Predict:
     # "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded once; a wrong one brings up the list; or
     # any model of the Hugging Face Hub, as hf:facebook/dinov2-small
     weights: str | None = None
+    # what to look for, in words, one or several in quotes each: of weights with a text tower, CLIP's or SigLIP's
+    names: tuple[str, ...] = ()
     top: int = 3  # how many classes to name
 
     def __post_init__(self):
@@ -144,7 +146,7 @@ class Predict:
     def __call__(self) -> int:
         from vitbook_workshop.commands import reason, trained_models
 
-        classify, status = trained_models.classifier(_source(self.checkpoint, self.weights), self.top), 0
+        classify, status = trained_models.classifier(_source(self.checkpoint, self.weights), self.top, self.names), 0
         for path in self.images:
             try:
                 print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path)))

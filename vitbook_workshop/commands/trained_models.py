@@ -2,19 +2,22 @@
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from vitbook._common.files import refuse_pipes
 from vitbook._common.images import read_image
 from vitbook._common.json_config import from_json
 from vitbook.cnn import CNNConfig, WhiteningCNN
+from vitbook.contrastive import cosines, name_probabilities
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.pretrained.loading import NOT_STATED, OpenedWeights, open_weights
 from vitbook.pretrained.preprocessing import STYLES
 from vitbook.pretrained.published import FAMILIES
+from vitbook.pretrained.towers import load_towers
 from vitbook.runtime import device
 
 
@@ -31,8 +34,7 @@ def open_model(source: Path | str) -> Pretrained:
         refuse_pipes(Path(source))
     opened = open_weights(source)
     weights = _convolutional(opened) if "widths" in (opened.facts.get("model") or ()) else load_pretrained(opened)
-    for note in (note for note in weights.notes if note.endswith(NOT_STATED)):
-        warnings.warn(note, stacklevel=2)
+    _warn(weights.notes)
     weights.model.to(device())
     return weights
 
@@ -65,28 +67,60 @@ def _best_in(checkpoint: Path) -> Path:
     return path
 
 
-def classifier(source: Path | str, top: int = 3) -> Callable[[Path], list[tuple[str, float]]]:
+def classifier(
+    source: Path | str, top: int = 3, names: Sequence[str] = ()
+) -> Callable[[Path], list[tuple[str, float]]]:
     """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
-    source: as in `open_model`. Of each image, what the weights want to see is taken; a model of one channel sees it
-    in gray. top: how many classes. Raises ValueError for weights without a head; what it returns, for a file that is no
-    image.
+    source: as in `open_model`, or with names as in `load_towers`. Of each image, what the weights want to see is taken;
+    a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts for weights
+    with a text tower. Raises ValueError for weights without a head, and for those that need names; what it returns, for
+    a file that is no image.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
-    weights = open_model(source)
-    if not weights.model.config.num_classes:
-        raise ValueError(f"the weights {source} have no head, and so name no classes")
+    probabilities_of, preprocessing, known = _by_words(source, names) if names else _by_classes(source)
 
     @torch.no_grad()
     def name(image: Path) -> list[tuple[str, float]]:
-        pixels = weights.preprocessing(read_image(image)).to(device())
-        probabilities = weights.model(pixels)[0].softmax(dim=0)
+        probabilities = probabilities_of(preprocessing(read_image(image)).to(device()))[0]
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
-        names = [weights.class_names[k] if weights.class_names else f"class {k}" for k in classes.tolist()]
-        return list(zip(names, shares.tolist(), strict=True))
+        named = [known[k] if known else f"class {k}" for k in classes.tolist()]
+        return list(zip(named, shares.tolist(), strict=True))
 
     return name
+
+
+def _by_classes(source: Path | str) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
+    """The probabilities of the classes that a model's own head has, and their names, if they are known."""
+    weights = open_model(source)
+    if not weights.model.config.num_classes:
+        raise ValueError(f"the weights {source} have no head, and so name no classes")
+    if any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside):
+        raise ValueError(f"the head of {source} is no classifier: say what to look for, as --names 'a cat' 'a dog'")
+    return lambda x: weights.model(x).softmax(dim=-1), weights.preprocessing, weights.class_names or ()
+
+
+@torch.no_grad()
+def _by_words(
+    source: Path | str, names: Sequence[str]
+) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
+    """The probabilities of names in words, by two towers."""
+    towers = load_towers(source)
+    _warn(towers.notes)
+    model = towers.model.to(device())
+    words = model.read(names)
+    return (
+        lambda x: name_probabilities(model.to_logits(cosines(model.see(x), words)), towers.sigmoid),
+        towers.preprocessing,
+        tuple(names),
+    )
+
+
+def _warn(notes: Iterable[str]) -> None:
+    """Say what weights do not tell."""
+    for note in (note for note in notes if note.endswith(NOT_STATED)):
+        warnings.warn(note, stacklevel=3)
 
 
 def predict_images(source: Path | str, images: list[Path], top: int = 3) -> list[list[tuple[str, float]]]:

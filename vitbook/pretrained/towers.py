@@ -1,0 +1,212 @@
+"""CLIP, SigLIP and SigLIP 2 whole: the image tower as `load_pretrained` reads it, and the text tower beside it."""
+
+import json
+import re
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitbook._common.files import read_whole
+from vitbook._common.suggestions import listed
+from vitbook.contrastive import ScaleAndBias, SubwordTextTower, TwoTowers
+from vitbook.modern import ModernConfig
+from vitbook.pretrained.hub import fetch_from_hub
+from vitbook.pretrained.layouts import CLIP, CLIP_HUB, Layout, Names
+from vitbook.pretrained.loading import load_pretrained, open_weights
+from vitbook.pretrained.preprocessing import Preprocessing
+from vitbook.pretrained.weight_files import tensors_in
+
+# The text towers of CLIP and SigLIP at Hugging Face
+CLIP_TEXT = replace(
+    CLIP,
+    outside=(
+        Names("embedding.weight", "text_model.embeddings.token_embedding.weight"),
+        Names("positions", "text_model.embeddings.position_embedding.weight", "S D -> 1 S D"),
+        Names("norm.{weight,bias}", "text_model.final_layer_norm.{weight,bias}"),
+        Names("project.weight", "text_projection.weight"),
+    ),
+    block="text_model.encoder.layers.{i}.",
+)
+SIGLIP_TEXT = replace(
+    CLIP_TEXT,
+    name="siglip",
+    outside=(*CLIP_TEXT.outside[:-1], Names("project.{weight,bias}", "text_model.head.{weight,bias}")),
+)
+# CLIP's in the names of its authors and of OpenCLIP, and SigLIP's in OpenCLIP's
+CLIP_TEXT_HUB = replace(
+    CLIP_HUB,
+    outside=(
+        Names("embedding.weight", "token_embedding.weight"),
+        Names("positions", "positional_embedding", "S D -> 1 S D"),
+        Names("norm.{weight,bias}", "ln_final.{weight,bias}"),
+        Names("project.weight", "text_projection", "D k -> k D"),
+    ),
+    block="transformer.resblocks.{i}.",
+)
+CLIP_TEXT_CUSTOM = replace(CLIP_TEXT_HUB, prefix="text.")
+SIGLIP_TEXT_HUB = replace(
+    CLIP_TEXT_CUSTOM,
+    name="siglip",
+    outside=(*CLIP_TEXT_HUB.outside[:-1], Names("project.{weight,bias}", "text_projection.{weight,bias}")),
+)
+TEXT_TOWERS = (CLIP_TEXT, SIGLIP_TEXT, CLIP_TEXT_HUB, CLIP_TEXT_CUSTOM, SIGLIP_TEXT_HUB)
+
+# What a text_config leaves out where it is as transformers' classes have it
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "clip": dict(hidden_act="quick_gelu", layer_norm_eps=1e-5, num_attention_heads=8, eos_token_id=49407),
+    "siglip": dict(hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6, num_attention_heads=12),
+}
+_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu"}
+_BESIDE = re.compile(r".*(position_ids|attn_mask)")  # buffers of old files, which hold nothing that was learned
+
+
+@dataclass(frozen=True)
+class PretrainedTowers:
+    """Two towers with somebody's weights, in evaluation mode, and what one has to know to use them."""
+
+    model: TwoTowers
+    preprocessing: Preprocessing  # of images; the text tower prepares prompts itself
+    sigmoid: bool  # whether each name was a question of its own in training, as `name_probabilities` takes it
+    notes: tuple[str, ...]  # what was assumed
+
+
+def load_towers(source: str | Path, progress: bool = True) -> PretrainedTowers:
+    """An image and a text tower of the shape that the weights have, with the weights. On the CPU.
+
+    source: an id of the Hub, "hf:openai/clip-vit-base-patch32", or a folder as it has them, or the file of weights in
+    such a folder: with tokenizer.json beside them, and config.json or open_clip_config.json for what is to be known of
+    them. progress: whether to show bars of downloads. SigLIP reads all prompts in lower case, the first SigLIP without
+    punctuation, as they were trained; no padding is hidden from it. Raises ValueError for weights without a text tower
+    and those that do not fit, FileNotFoundError without a tokenizer, ImportError without the library tokenizers, and
+    what `fetch_from_hub` raises.
+    """
+    name = str(source)
+    path = fetch_from_hub(name[3:], progress) if name.startswith("hf:") else Path(source).expanduser()
+    opened = replace(open_weights(path), source=name)
+    seen = load_pretrained(opened)
+    folder = path if path.is_dir() else path.parent
+    state = tensors_in(opened.content)[0]
+    try:
+        text, project, to_logits = _text_tower(state, folder, vars(seen.model.config).get("activation", "gelu"))
+        image, width = seen.model, project.out_features
+        if (images := getattr(image.head, "out_features", image.config.dim)) != width:
+            raise ValueError(f"the towers do not meet: images become {images} numbers, and prompts {width}")
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    model = TwoTowers(image, text, width, to_logits)
+    model.project_text, model.project_image, image.head = project, image.head, nn.Identity()
+    notes = tuple(note for note in seen.notes if not note.startswith("dropped what is not the image tower's"))
+    return PretrainedTowers(model.eval(), seen.preprocessing, "logit_bias" in state, notes)
+
+
+def _text_tower(
+    state: Mapping[str, Tensor], folder: Path, activation: str
+) -> tuple[SubwordTextTower, nn.Linear, ScaleAndBias]:
+    """The text tower in a file, its projection and what makes logits. activation: the image tower's."""
+    layout = next((one for one in TEXT_TOWERS if all(n in state for row in one.rows(0) for n in row.theirs)), None)
+    if layout is None:
+        raise ValueError(f"no text tower of CLIP or SigLIP is in it: it begins with {listed(state)}")
+    block = re.escape(layout.prefix + layout.block).replace(r"\{i\}", r"(\d+)")
+    rows = layout.rows(len({match[1] for name in state if (match := re.match(block, name))}))
+    wanted = {name for row in rows for name in row.theirs} | {"logit_scale"}
+    wanted |= {"logit_bias"} if layout.name == "siglip" else set()
+    begins = layout.prefix or layout.block.partition(".")[0] + "."
+    wrong = [f"missing {name}" for name in sorted(wanted - state.keys())]
+    others = {name for name in state if name.startswith(begins) and not _BESIDE.fullmatch(name)}
+    wrong += [f"unexpected {name}" for name in sorted(others - wanted)]
+    if wrong:
+        raise ValueError(f"the text tower does not fit: {listed(wrong)}")
+    ours = {row.ours: row.read(state) for row in rows}
+    if infinite := [name for name, tensor in ours.items() if not tensor.isfinite().all()]:
+        raise ValueError(f"the text tower's {infinite[0]}: expected finite numbers, got NaN or infinity")
+    (vocabulary, dim), length = ours["embedding.weight"].shape, ours["positions"].shape[1]
+    settings: dict[str, Any] = _stated(folder, layout) or {"num_heads": max(dim // 64, 1), "activation": activation}
+    causal, end = layout.name == "clip", settings.pop("end", None)
+    depth, hidden = sum(name.endswith("fc1.weight") for name in ours), ours["encoder.blocks.0.mlp.fc1.weight"].shape[0]
+    plain: dict[str, Any] = dict(
+        num_classes=0, dim=dim, depth=depth, mlp_dim=hidden, norm_eps=_DEFAULTS[layout.name]["layer_norm_eps"]
+    )
+    tokenizer, padding = _tokenizer(folder, vocabulary, end)
+    tower = SubwordTextTower(ModernConfig(**plain | settings), vocabulary, length, tokenizer, causal, end, padding)
+    weight, bias = ours.pop("project.weight"), ours.pop("project.bias", None)
+    project, to_logits = nn.Linear(dim, len(weight), bias is not None), ScaleAndBias()
+    project.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
+    t, b = state["logit_scale"], state.get("logit_bias", torch.zeros(1))
+    to_logits.load_state_dict({"t": t.reshape(()), "bias": b.reshape(())})
+    try:
+        tower.load_state_dict(ours)
+    except RuntimeError as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    return tower, project, to_logits
+
+
+def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
+    """What the files beside weights state of the text tower, as fields of `ModernConfig` and "end"; {} for nothing."""
+    if config := _json(folder / "config.json").get("text_config"):
+        config = _DEFAULTS[layout.name] | config
+        if (act := config["hidden_act"]) not in _ACTIVATIONS:
+            raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(_ACTIVATIONS)}")
+        end = config.get("eos_token_id")
+        settings = dict(num_heads=config["num_attention_heads"], norm_eps=config["layer_norm_eps"])
+        # a wrong number of old files of CLIP's, in which the highest is the sign
+        return settings | dict(activation=_ACTIVATIONS[act], end=end if layout.name == "clip" and end != 2 else None)
+    whole = _json(folder / "open_clip_config.json").get("model_cfg") or {}
+    if not (config := whole.get("text_cfg")):
+        return {}
+    if config.get("pool_type", "argmax") != ("argmax" if layout.name == "clip" else "last"):
+        raise ValueError(f"pool_type {config['pool_type']!r} of the text tower is not read")
+    tanh = (config.get("act_kwargs") or {}).get("approximate") == "tanh"
+    activation = "quick_gelu" if whole.get("quick_gelu") else "gelu_tanh" if tanh else "gelu"
+    eps = (config.get("norm_kwargs") or {}).get("eps", 1e-5)
+    return dict(num_heads=config["heads"], norm_eps=eps, activation=activation)
+
+
+def _tokenizer(
+    folder: Path, vocabulary: int, end: int | None
+) -> tuple[Callable[[Sequence[str]], list[list[int]]], int]:
+    """What makes integers of prompts, by the tokenizer.json in a folder, and the integer that fills them up."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise ImportError('to read prompts needs tokenizers: pip install "vitbook[hub]"') from None
+    path, config = folder / "tokenizer.json", _json(folder / "tokenizer_config.json")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no tokenizer.json beside the weights, in {folder}, to read prompts with")
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises Exception itself
+        raise ValueError(f"{path} is no tokenizer: {error}") from None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    if (highest := max(tokenizer.get_vocab().values(), default=0)) >= vocabulary:
+        raise ValueError(f"{path} counts to {highest}, and the text tower has {vocabulary} tokens")
+    if end is not None and end not in tokenizer.encode("a").ids:
+        raise ValueError(f"{path} does not put the sign {end} behind a prompt, at which the text tower answers")
+    kind, sign = str(config.get("tokenizer_class")), config.get("pad_token")
+    sign = sign.get("content") if isinstance(sign, dict) else sign
+    padding = tokenizer.token_to_id(str(sign))
+    lower, bare = kind.startswith(("Siglip", "Gemma")), kind.startswith("SiglipTokenizer")
+    punctuation = str.maketrans("", "", string.punctuation)
+
+    def read(prompts: Sequence[str]) -> list[list[int]]:
+        plain = [prompt.lower() if lower else prompt for prompt in prompts]
+        plain = [" ".join(prompt.translate(punctuation).split()) if bare else prompt for prompt in plain]
+        return [encoding.ids for encoding in tokenizer.encode_batch(plain)]
+
+    return read, 0 if padding is None else padding
+
+
+def _json(path: Path) -> dict:
+    """A JSON object, {} where no file is. Raises ValueError for anything else."""
+    try:
+        content = json.loads(read_whole(path)) if path.exists() else {}
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
