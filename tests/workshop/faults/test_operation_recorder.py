@@ -1,15 +1,18 @@
 """Attention is seen however it is written, with its width, its scale and what its weights sum to."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from small_models import HEADS, B, D, T
 from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention
 from vitbook_workshop.faults.operation_recorder import attentions_of, is_right_scale
+from vitbook_workshop.faults.plain_flex_attention import plain_flex_attention
 
 Q, K, V = (torch.linspace(-1, 2, B * HEADS * T * 4).view(B, HEADS, T, 4).roll(i) for i in (0, 5, 11))
 
@@ -80,6 +83,16 @@ def test_layers_are_seen_and_what_is_no_attention_is_not(layer, count):
     looks = attentions_of(lambda: layer.eval()(torch.randn(B, T, D)))
     assert [is_right_scale(look) for look in looks] == [True] * count
     assert all(look.width == D // HEADS for look in looks)
+
+
+def test_flex_attention_by_plain_operations_is_torchs():
+    q, k, v = (torch.randn(B, HEADS, T, 4) for _ in range(3))
+    mask = create_block_mask(lambda b, h, i, j: i + 1 >= j, None, None, T, T, device="cpu")
+    call = partial(flex_attention, q, k, v, lambda score, b, h, i, j: score + h * (i - j), mask, scale=0.3)
+    expected, code = call(), flex_attention.__code__
+    with plain_flex_attention():
+        (look,) = attentions_of(lambda: torch.testing.assert_close(call(), expected))
+    assert look.factor == pytest.approx(0.3) and flex_attention.__code__ is code
 
 
 def test_watching_changes_nothing():

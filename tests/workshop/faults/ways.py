@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from small_models import HEADS, HIDDEN, C, K, P
 from styles import ADDS, BRANCHES, CUT, IDLE, LAST, MIX, NORMS, SCALE
 from torch import nn
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 WIDE, SIDE = 24, 16
 EACH, PATCHES = WIDE // HEADS, (SIDE // P) ** 2
@@ -87,6 +88,16 @@ class TorchFunction(nn.Module):
         x, out = x.transpose(0, 1), self.out
         settings = (WIDE, HEADS, self.into, self.bias, None, None, False, 0.0, out.weight, out.bias)
         return F.multi_head_attention_forward(x, x, x, *settings, training=self.training)[0].transpose(0, 1)
+
+
+def near(batch, head, query, key):
+    return (query - key).abs() < PATCHES - 1
+
+
+def flex(q, k, v, scale=None):
+    """With a bias for each distance, and a mask."""
+    mask = create_block_mask(near, None, None, PATCHES + 1, PATCHES + 1, device=q.device)
+    return flex_attention(q, k, v, lambda score, b, h, i, j: score - 0.1 * (i - j).abs(), mask, scale=scale)
 
 
 def einsum(q, k, v, words="bhqd, bhkd -> bhqk", back="bhqk, bhkd -> bhqd"):
@@ -420,6 +431,7 @@ RIGHT = {
     "inner": lambda: Net(partial(EachImage, inner)),
     "baddbmm": lambda: Net(partial(Attention, baddbmm)),
     "stepwise": lambda: Net(partial(Attention, stepwise)),
+    "flex attention": lambda: Net(partial(Attention, flex)),
     "unfolded": Unfolded,
     "overlapping": lambda: Unfolded(stride=2),
     "a token for each channel": OfOneChannel,
@@ -449,6 +461,7 @@ WRONG = {
         lambda: Net(SlicedImages),
         {SLICES: "cut into heads before", JOINED: "no output projection"},
     ),
+    "flex attention, no scale": (lambda: Net(partial(Attention, partial(flex, scale=1.0))), {SCALE: "no scale"}),
     "no map": (lambda: Net(Bare), {JOINED: "no output projection", IDLE: "never called"}),
     "one-hot": (lambda: Net(OneHot), {STARTS: "standard deviation of 1"}),
     "kept weights, no residual": (lambda: Net(Keeps, block=Missing), {ADDS: "residual"}),
