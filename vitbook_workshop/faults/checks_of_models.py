@@ -48,7 +48,7 @@ def logits_come_out(tested: ModelUnderTest) -> str:
 
 def logits_carry_a_gradient(tested: ModelUnderTest) -> None:
     skip_if(not any(p.requires_grad for p in tested.model.parameters()), "no parameter is to be trained")
-    logits = seeded(tested.copy(training=True), tested.images())
+    logits = seeded(tested.copy(True, tested.without), tested.images())
     if not logits.requires_grad:
         under = "torch.inference_mode()" if logits.is_inference() else "torch.no_grad()"
         raise Failed(
@@ -58,7 +58,7 @@ def logits_carry_a_gradient(tested: ModelUnderTest) -> None:
 
 
 def images_stay_as_they_are(tested: ModelUnderTest) -> None:
-    model = tested.copy(training=True)
+    model = tested.copy(True, tested.without)
     images = tested.images()
     before = images.clone()
     with torch.no_grad():
@@ -71,14 +71,14 @@ def every_batch_size_will_do(tested: ModelUnderTest) -> None:
     for batch in (1, 2, 3) if tested.large else (1, 2, 5):
         if batch == tested.batch:
             continue
-        logits = attempt(lambda batch=batch: logits_of(tested.subject, tested.images(batch)))
+        logits = attempt(lambda batch=batch: logits_of(tested.brief, tested.images(batch)))
         expect(logits.shape == (batch, tested.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
 
 
 def float64_works(tested: ModelUnderTest) -> None:
     skip_if(tested.device.type == "mps", "this device has no float64")
     skip_if(next(unregistered(tested.model), None), "it holds layers that double() does not reach")
-    model = copy_of(tested.model).double().eval()
+    model = copy_of(tested.model, tested.without).double().eval()
     logits = attempt(lambda: logits_of(model, tested.images(1 if tested.large else None).double()))
     expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
 
@@ -103,7 +103,7 @@ OVER_THE_BATCH = (
 def evaluation_is_deterministic(tested: ModelUnderTest) -> None:
     images = tested.shown.detach()
     with torch.no_grad():
-        one, other = tested.answer, tested.subject(images)
+        one, other = tested.answer, tested.brief(images)
     if not tested.same(one, other):
         raise Failed(f"two calls gave logits up to {apart(one, other):.2g} apart.", what_is_drawn(tested))
 
@@ -116,7 +116,7 @@ def images_do_not_mix(tested: ModelUnderTest) -> None:
         others = torch.arange(tested.batch) != changed
         images_now = images.clone()
         images_now[changed] = tested.images()[changed]
-        now = logits_of(tested.subject, images_now)
+        now = logits_of(tested.brief, images_now)
         if not tested.same(now[others], before[others]):
             by = apart(now[others], before[others])
             raise Failed(f"another image {changed} changed the others' logits by up to {by:.2g}.", _what_mixes(tested))
@@ -153,13 +153,11 @@ def _knows_no_order(tested: ModelUnderTest) -> bool:
     """Whether there is a way to exchange strips of the image that the logits do not notice."""
     tested.needs_sight()
     images, logits = tested.shown.detach(), tested.answer
-    little = apart(logits_of(tested.subject, tested.images()), logits) * (
-        1e-6 if tested.dtype == torch.float64 else 1e-4
-    )
+    little = apart(logits_of(tested.brief, tested.images()), logits) * (1e-6 if tested.dtype == torch.float64 else 1e-4)
     for axis in (2, 3):
         side = images.shape[axis]
         for strips in _prime_factors(side):  # one of them divides the side of the grid of patches
-            if apart(logits_of(tested.subject, images.roll(side // strips, dims=axis)), logits) < little:
+            if apart(logits_of(tested.brief, images.roll(side // strips, dims=axis)), logits) < little:
                 return True
     return False
 
@@ -301,7 +299,7 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
     """Asked with the same random numbers, so that a dropout that never stops hides none that never acts."""
     unread = list(_unread_arguments(tested.model))
     skip_if(not unread and not _places_of_dropout(tested, tested.model), "there is none, or each is 0")
-    model, images = tested.shaken(training=True), tested.images()
+    model, images = tested.shaken(True, tested.without), tested.images()
     places = _places_of_dropout(tested, model)
     rates = {kind: rate for kind, module, attribute in places if (rate := getattr(module, attribute))}
 
@@ -446,7 +444,7 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
 
 def autocast_works(tested: ModelUnderTest) -> None:
     images = tested.images().float()
-    model = copy_of(tested.model).float().eval()
+    model = copy_of(tested.model, tested.without).float().eval()
     with torch.no_grad(), torch.autocast(tested.device.type, torch.bfloat16):
         logits = attempt(lambda: model(images))
     expect(bool(logits.isfinite().all()), "in bfloat16 some logits are infinite or NaN.")
@@ -460,7 +458,7 @@ def export_works(tested: ModelUnderTest) -> None:
 
 def first_loss_is_near_ln_k(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
-    logits = logits_of(tested.copy(), tested.images())
+    _, logits = tested.at_start
     loss = F.cross_entropy(logits, tested.labels()).item()
     expected = math.log(tested.num_classes)
     evidence = f"it is {loss:.1f}, and ln {tested.num_classes} = {expected:.1f}; the logits' standard deviation is"

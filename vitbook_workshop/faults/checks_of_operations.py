@@ -214,9 +214,10 @@ def attention_starts_soft(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
     wrong = any(seen.factor is not None and not is_right_scale(seen) for seen in tested.attentions)
     skip_if(wrong, "its scores are scaled otherwise, which comes first")
-    with torch.no_grad():
-        layers = tested.record(tested.copy(), tested.images())[0].layers
-    layers = [layer for layer in layers if layer[0].keys_seen > 3 and all(seen.axis == -1 for seen in layer)]
+    seen, _ = tested.at_start
+    if isinstance(seen, Exception):
+        raise seen
+    layers = [layer for layer in seen.layers if layer[0].keys_seen > 3 and all(seen.axis == -1 for seen in layer)]
     skip_if(not layers, "no attention over several keys was seen")
     peaks = [sum(seen.peak for seen in layer) / len(layer) for layer in layers]
     hard = [peak for peak in peaks if peak > 0.8]

@@ -3,8 +3,8 @@
 import itertools
 import math
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitbook_workshop.faults.blocks_alike import calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
 from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, is_large
@@ -37,16 +38,16 @@ class ModelUnderTest:
             not self.batch and height != width and fit(model, (channels, width, height), num_classes).batch > 0
         )
 
-    def copy(self, training: bool = False) -> nn.Module:
-        """The model as it is."""
-        return copy_of(self.model).to(self.dtype).train(training)
+    def copy(self, training: bool = False, without: Collection[nn.Module] = ()) -> nn.Module:
+        """The model as it is; without: those of its blocks that are left out."""
+        return copy_of(self.model, without).to(self.dtype).train(training)
 
-    def shaken(self, training: bool = False) -> nn.Module:
+    def shaken(self, training: bool = False, without: Collection[nn.Module] = ()) -> nn.Module:
         """The model with some noise on every parameter, so that no zero, as in a new head, hides anything.
 
         The wider a layer, the less of it, so that attention stays soft.
         """
-        model = self.copy(training)
+        model = self.copy(training, without)
         if isinstance(model, Taken):
             model.whole = training  # what is returned beside the logits is for the loss
         with torch.no_grad():
@@ -109,10 +110,23 @@ class ModelUnderTest:
     @cached_property
     def _watched(self) -> tuple[OperationRecorder | Exception, Tensor]:
         """What was seen of the operations of `subject`, or why nothing was, and its logits."""
+        lists = list(stacks(self.subject)) if self.large else []
+        with calls_of([block for blocks in lists for block in blocks]) as calls:
+            seen = self._watch(self.subject, self.shown)
+        self._spare = {id(block) for blocks in lists for block in spare(blocks, calls)}
+        return seen
+
+    @cached_property
+    def at_start(self) -> tuple[OperationRecorder | Exception, Tensor]:
+        """The same of the model as it is, without a graph."""
+        with torch.no_grad():
+            return self._watch(self.copy(), self.images())
+
+    def _watch(self, model: nn.Module, images: Tensor) -> tuple[OperationRecorder | Exception, Tensor]:
         try:
-            return self.record(self.subject, self.shown)
+            return self.record(model, images)
         except Exception as error:
-            return error, seeded(self.subject, self.shown)
+            return error, next(tensors_in(seeded(model, images)))
 
     @property
     def recorded(self) -> OperationRecorder:
@@ -128,9 +142,35 @@ class ModelUnderTest:
         return self._watched[1]
 
     @cached_property
+    def _shorter(self) -> tuple[nn.Module, Tensor, list[nn.Module]] | None:
+        """Of a large model that has blocks to spare and runs without them: `brief`, `answer` and `without`."""
+        if not self.large:
+            return None
+        with suppress(Exception):
+            shape, parts = self.logits.shape, dict(self.model.named_modules())
+            spare = [parts[name] for name, part in self.subject.named_modules() if id(part) in self._spare]
+            if not spare:
+                return None
+            model = self.shaken(without=spare).requires_grad_()
+            answer = logits_of(model, self.shown.detach())
+            if answer.shape == shape:
+                return model, answer, spare
+        return None
+
+    @property
+    def brief(self) -> nn.Module:
+        """For what all blocks have in common: another `subject`, of a large model one `without` its spare blocks."""
+        return self._shorter[0] if self._shorter else self.subject
+
+    @cached_property
     def answer(self) -> Tensor:
-        """The same, without a graph."""
-        return logits_of(self.subject, self.shown.detach())
+        """What `brief` gives of `shown`, without a graph."""
+        return self._shorter[1] if self._shorter else logits_of(self.subject, self.shown.detach())
+
+    @property
+    def without(self) -> list[nn.Module]:
+        """Blocks of a large model that differ from others in their numbers alone, and are left out of `brief`."""
+        return self._shorter[2] if self._shorter else []
 
     @cached_property
     def gradients(self) -> "Gradients":
@@ -163,7 +203,9 @@ class ModelUnderTest:
     @cached_property
     def in_training(self) -> "TrainingPass":
         """A forward and a backward pass in training mode; then as many more forward as make 200 logits, at most 8."""
-        model, images, seen = self.shaken(training=True), self.images(), TrainingPass()
+        model, images, seen = self.shaken(True, self.without), self.images(), TrainingPass()
+        left_out = {id(part) for block in self.without for part in block.modules()}
+        seen.called |= {name for name, part in self.model.named_modules() if id(part) in left_out}  # as others are
         with ExitStack() as stack:
             for name, part in model.named_modules():
                 if isinstance(part, DROPOUTS):

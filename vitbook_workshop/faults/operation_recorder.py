@@ -142,6 +142,11 @@ class OperationRecorder(OperationWatch):
         self._unprojected: list[AttentionSeen] = []
         self._blends: list[tuple[AttentionSeen, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
+    def __exit__(self, *error) -> None:
+        super().__exit__(*error)
+        self._origins.clear()  # they hold every tensor there was
+        self._parts.clear()
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})

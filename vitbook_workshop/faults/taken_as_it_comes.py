@@ -3,7 +3,7 @@
 import contextlib
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from vitbook_workshop.faults.blocks_alike import Passing
+from vitbook_workshop.faults.operation_recorder import OperationWatch
 from vitbook_workshop.faults.whose_error import in_one_line
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
@@ -130,7 +131,7 @@ class Instead(TorchFunctionMode):
         return self.dtype if self.dtype and isinstance(x, torch.dtype) and x in _HALVES else x
 
 
-class _Rounds(TorchDispatchMode):
+class _Rounds(OperationWatch):
     """Notes whether float64 is cast to float32 on the way."""
 
     seen = False
@@ -146,9 +147,12 @@ class _Rounds(TorchDispatchMode):
         return result
 
 
-def copy_of(model: nn.Module) -> nn.Module:
-    """A copy, also of a model that keeps what came of its last run, or what cannot be copied and is then shared."""
-    memo: dict[int, Any] = {}
+def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
+    """A copy, also of a model that keeps what came of its last run, or what cannot be copied and is then shared.
+
+    without: blocks that are left out; what they would get goes on.
+    """
+    memo: dict[int, Any] = {id(block): Passing() for block in without}
 
     def keep(value: Any) -> None:
         if isinstance(value, Tensor):
