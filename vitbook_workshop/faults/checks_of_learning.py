@@ -7,7 +7,7 @@ from torch import Tensor
 
 from vitbook_workshop.faults.findings import Failed, expect, skip_if
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
-from vitbook_workshop.faults.numbers_from_nowhere import ForwardWatch, Met, drawn_in_forward, looks_like_noise, storage
+from vitbook_workshop.faults.numbers_from_nowhere import ForwardWatch, Met, looks_like_noise, storage
 
 
 def backward_runs(tested: ModelUnderTest) -> None:
@@ -66,15 +66,15 @@ def _size(x: Tensor) -> str:
 def what_is_drawn(tested: ModelUnderTest) -> str:
     """What a model draws at random in evaluation, as a cause; "" where that cannot be seen."""
     causes = {
-        "dropout": "F.dropout, which does not know of eval(): use nn.Dropout or pass training=self.training",
+        "dropout": "F.dropout, dropout_p or a drop path, which do not know of eval(): use nn.Dropout, or let "
+        "self.training switch it off",
         "token": "a class token is drawn anew in each forward: nothing of it is learned. Make it an nn.Parameter",
         "table": "positions, or other numbers that are added to the tokens, are drawn anew in each forward: "
         "nothing of them is learned. Make them an nn.Parameter",
         "map": "a linear map is made anew in each forward, with new weights that nobody learns: make it in __init__",
-        "noise": "random numbers are drawn in forward, whatever the mode",
+        "noise": "noise is drawn in forward, in evaluation too",
     }
-    met = drawn_in_forward(tested.subject, tested.images().requires_grad_())
-    return "; ".join(causes[how] + sizes for how, sizes in _by_kind(met).items()) + "." * bool(met)
+    return "; ".join(causes[how] + sizes for how, sizes in _by_kind(tested.drawn).items()) + "." * bool(tested.drawn)
 
 
 def _by_kind(met: list[Met]) -> dict[str, str]:

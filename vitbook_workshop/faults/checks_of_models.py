@@ -383,7 +383,7 @@ def blocks_start_different(tested: ModelUnderTest) -> None:
         share = (
             "" if len(copied) == len(several) else f" So it is in {len(copied)} of {len(several)} matrices of a layer."
         )
-        in_projection = any("in_proj_weight" in one for one, _ in copied) and share
+        in_projection = all("in_proj_weight" in one for one, _ in copied) and share
         raise Failed(
             f"{' and '.join(copied[0])} start with the same numbers.{share}",
             "nn.TransformerEncoder copies its layer, and drawing every nn.Linear anew leaves in_proj_weight as it was."

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitbook_workshop.faults.blocks_alike import calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
+from vitbook_workshop.faults.numbers_from_nowhere import Met, drawn_in_forward
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
 from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, is_large
 
@@ -199,6 +200,11 @@ class ModelUnderTest:
         """Every attention that the model computes; at least one."""
         skip_if(not self.recorded.attentions, "no attention was seen")
         return self.recorded.attentions
+
+    @cached_property
+    def drawn(self) -> list[Met]:
+        """What it draws at random in evaluation."""
+        return drawn_in_forward(self.subject, self.images().requires_grad_())
 
     @cached_property
     def in_training(self) -> "TrainingPass":
@@ -407,5 +413,5 @@ def dropouts(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
                 continue
             if not is_dropout and any(getattr(part, "p", None) == rate for part in module.modules()):
                 continue  # a note of what its nn.Dropout has
-            kind = [part for part in name.split(".") if not part.isdigit()] + [attribute] * (attribute != "p")
+            kind = [part for part in name.split(".") if part and not part.isdigit()] + [attribute] * (attribute != "p")
             yield ".".join(kind), module, attribute

@@ -69,7 +69,7 @@ class ForwardWatch(OperationWatch):
         live = of_images + [x for x in given if x.requires_grad and not any(x is y for y in drawn)]
         if drawn and live:
             mask = "mask" in {self._drawn[storage(x)] for x in drawn}
-            self.met.append(Met("dropout" if mask else _how(name), True, max(drawn, key=lambda x: x.ndim)))
+            self.met.append(Met("dropout" if mask else _how(name, live[0]), True, max(drawn, key=lambda x: x.ndim)))
             for x in drawn:
                 self._drawn.pop(storage(x), None)
         elif drawn:
@@ -98,8 +98,11 @@ class ForwardWatch(OperationWatch):
                     self.met.append(Met("table", False, other))
 
 
-def _how(name: str) -> str:
-    return "token" if name in JOINED else "table" if name in ADDED else "map" if name in MULTIPLIED else "noise"
+def _how(name: str, other: Tensor) -> str:
+    """What drawn numbers are that an operation brings together with others: images (B, C, H, W), or tokens."""
+    if name in ADDED:
+        return "noise" if other.ndim == 4 else "table"
+    return "token" if name in JOINED else "map" if name in MULTIPLIED else "noise"
 
 
 def storage(x: Tensor) -> int:

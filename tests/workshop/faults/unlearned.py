@@ -48,6 +48,9 @@ class Attention(nn.Module):
         weights = scores.softmax(dim=-1)
         if "weights in place" in self.faults:
             weights /= weights.sum(dim=-1, keepdim=True)
+        if "kernel drops" in self.faults:
+            x = F.scaled_dot_product_attention(q, k, v, dropout_p=0.1)
+            return self.to_out(rearrange(x, "b h n d -> b n (h d)"))
         weights = weights if "dropout unused" in self.faults else self.drop(weights)
         return self.to_out(rearrange(weights @ v, "b h n d -> b n (h d)"))
 
@@ -113,6 +116,8 @@ class Plain(nn.Module):
         return x + (pos.data if "positions as data" in self.faults else pos)
 
     def forward(self, images):
+        if "noisy images" in self.faults:
+            images = images + 0.1 * torch.randn_like(images)
         x = self.embed(images)
         if "map made in forward" in self.faults:
             x = x + nn.Linear(D, D).to(x)(x)
@@ -305,6 +310,7 @@ WRONG_UNLEARNED = {
         {LEARNED: "drawn anew", IDLE: "never called"},
     ),
     "noise in evaluation": (lambda: Functions("noise"), {DRAWN: "added to the tokens, are drawn anew"}),
+    "noise on images in evaluation": (lambda: Plain("noisy images"), {DRAWN: "noise is drawn"}),
     "a map made in forward": (lambda: Plain("map made in forward"), {DRAWN: "linear map is made anew"}),
     "attention copied": (lambda: Plain("attention copied"), {ALIKE: "copied from one"}),
     "projections copied": (lambda: TorchLayers("projections copied"), {ALIKE: "in_proj_weight"}),
@@ -330,6 +336,10 @@ TWICE_UNLEARNED = {
     "always on, and never": (
         lambda: Plain("always", "dropout unused"),
         {DRAWN: "F.dropout", ACTS: "nothing reads"},
+    ),
+    "a kernel that always drops, and a dropout that never does": (
+        lambda: Plain("kernel drops"),
+        {DRAWN: "dropout_p", ACTS: "nothing reads"},
     ),
     "random positions, dropout at the end": (
         lambda: Plain("random positions", "dropout at the end"),
