@@ -19,6 +19,7 @@ from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import CLIP, CLIP_HUB, Layout, Names
 from vitbook.pretrained.loading import load_pretrained, open_weights
 from vitbook.pretrained.preprocessing import Preprocessing
+from vitbook.pretrained.stated import ACTIVATION
 from vitbook.pretrained.weight_files import tensors_in
 
 # The text towers of CLIP and SigLIP at Hugging Face
@@ -61,7 +62,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "clip": dict(hidden_act="quick_gelu", layer_norm_eps=1e-5, num_attention_heads=8, eos_token_id=49407),
     "siglip": dict(hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6, num_attention_heads=12),
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu"}
 _BESIDE = re.compile(r".*(position_ids|attn_mask)")  # buffers of old files, which hold nothing that was learned
 
 
@@ -149,12 +149,12 @@ def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
     """What the files beside weights state of the text tower, as fields of `ModernConfig` and "end"; {} for nothing."""
     if config := _json(folder / "config.json").get("text_config"):
         config = _DEFAULTS[layout.name] | config
-        if (act := config["hidden_act"]) not in _ACTIVATIONS:
-            raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(_ACTIVATIONS)}")
+        if (act := config["hidden_act"]) not in ACTIVATION:
+            raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(ACTIVATION)}")
         end = config.get("eos_token_id")
         settings = dict(num_heads=config["num_attention_heads"], norm_eps=config["layer_norm_eps"])
         # a wrong number of old files of CLIP's, in which the highest is the sign
-        return settings | dict(activation=_ACTIVATIONS[act], end=end if layout.name == "clip" and end != 2 else None)
+        return settings | dict(activation=ACTIVATION[act], end=end if layout.name == "clip" and end != 2 else None)
     whole = _json(folder / "open_clip_config.json").get("model_cfg") or {}
     if not (config := whole.get("text_cfg")):
         return {}
