@@ -1,6 +1,5 @@
 """CLIP, SigLIP and SigLIP 2 whole: the image tower as `load_pretrained` reads it, and the text tower beside it."""
 
-import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook._common.files import read_whole
+from vitbook._common.files import read_json
 from vitbook._common.suggestions import listed
 from vitbook.contrastive import ScaleAndBias, SubwordTextTower, TwoTowers
 from vitbook.modern import ModernConfig
@@ -147,7 +146,7 @@ def _text_tower(
 
 def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
     """What the files beside weights state of the text tower, as fields of `ModernConfig` and "end"; {} for nothing."""
-    if config := _json(folder / "config.json").get("text_config"):
+    if config := (read_json(folder / "config.json") or {}).get("text_config"):
         config = _DEFAULTS[layout.name] | config
         if (act := config["hidden_act"]) not in ACTIVATION:
             raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(ACTIVATION)}")
@@ -155,7 +154,7 @@ def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
         settings = dict(num_heads=config["num_attention_heads"], norm_eps=config["layer_norm_eps"])
         # a wrong number of old files of CLIP's, in which the highest is the sign
         return settings | dict(activation=ACTIVATION[act], end=end if layout.name == "clip" and end != 2 else None)
-    whole = _json(folder / "open_clip_config.json").get("model_cfg") or {}
+    whole = (read_json(folder / "open_clip_config.json") or {}).get("model_cfg") or {}
     if not (config := whole.get("text_cfg")):
         return {}
     if config.get("pool_type", "argmax") != ("argmax" if layout.name == "clip" else "last"):
@@ -174,7 +173,7 @@ def _tokenizer(
         from tokenizers import Tokenizer
     except ImportError:
         raise ImportError('to read prompts needs tokenizers: pip install "vitbook[hub]"') from None
-    path, config = folder / "tokenizer.json", _json(folder / "tokenizer_config.json")
+    path, config = folder / "tokenizer.json", read_json(folder / "tokenizer_config.json") or {}
     if not path.exists():
         raise FileNotFoundError(f"there is no tokenizer.json beside the weights, in {folder}, to read prompts with")
     try:
@@ -199,14 +198,3 @@ def _tokenizer(
         return [encoding.ids for encoding in tokenizer.encode_batch(plain)]
 
     return read, 0 if padding is None else padding
-
-
-def _json(path: Path) -> dict:
-    """A JSON object, {} where no file is. Raises ValueError for anything else."""
-    try:
-        content = json.loads(read_whole(path)) if path.exists() else {}
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content

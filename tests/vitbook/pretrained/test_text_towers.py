@@ -133,7 +133,11 @@ def test_the_names_of_openclip(prefix, tmp_path):
     state = load_file(tmp_path / "model.safetensors")
     save_file(in_openclips_names(state, prefix), tmp_path / "model.safetensors")
     (tmp_path / "config.json").unlink()
-    facts = {"vision_cfg": {"width": 36, "head_width": 12, "image_size": SIDE}, "text_cfg": {"heads": 3}, "quick_gelu": True}
+    facts = {
+        "vision_cfg": {"width": 36, "head_width": 12, "image_size": SIDE},
+        "text_cfg": {"heads": 3},
+        "quick_gelu": True,
+    }
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": facts}))
     towers, images = load_towers(tmp_path / "model.safetensors"), torch.randn(2, 3, SIDE, SIDE)
     with torch.no_grad():
