@@ -369,9 +369,10 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
 
 def _expect_norms_apart(of_attention: list[Origin], of_mlps: list[Origin]) -> None:
     """No norm makes the tokens of both, unless it does so at once, as where the two stand side by side."""
-    norms = {id(linear.fed.gain) for linear in of_attention if linear.fed and linear.fed.gain is not None}
-    steps = {linear.fed.step for linear in of_attention if linear.fed}
-    twice = [one for one in of_mlps if one.fed and id(one.fed.gain) in norms and one.fed.step not in steps]
+    fed = [linear.fed for linear in of_attention if linear.fed_by == "norm"]
+    norms, steps = {id(x.gain) for x in fed if x.gain is not None}, {x.step for x in fed}
+    fed = [one.fed for one in of_mlps if one.fed_by == "norm"]
+    twice = [x for x in fed if id(x.gain) in norms and x.step not in steps]
     if twice:
         raise Failed(
             f"one norm stands before attention and before the MLP, at {len(twice)} places.",
