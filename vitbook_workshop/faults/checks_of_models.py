@@ -75,14 +75,6 @@ def every_batch_size_will_do(tested: ModelUnderTest) -> None:
         expect(logits.shape == (batch, tested.num_classes), f"for {batch} images the logits are {tuple(logits.shape)}.")
 
 
-def float64_works(tested: ModelUnderTest) -> None:
-    skip_if(tested.device.type == "mps", "this device has no float64")
-    skip_if(next(unregistered(tested.model), None), "it holds layers that double() does not reach")
-    model = copy_of(tested.model, tested.without).double().eval()
-    logits = attempt(lambda: logits_of(model, tested.images(1 if tested.large else None).double()))
-    expect(logits.dtype == torch.float64, f"the logits are {logits.dtype}.")
-
-
 # What depends on what
 
 
@@ -440,14 +432,6 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
             likely="the loss may be F.nll_loss, and F.cross_entropy gives the same of either",
         )
     raise Failed("none is positive.", "a logarithm after the head, as in nn.LogSigmoid, which has to give any number.")
-
-
-def autocast_works(tested: ModelUnderTest) -> None:
-    images = tested.images().float()
-    model = copy_of(tested.model, tested.without).float().eval()
-    with torch.no_grad(), torch.autocast(tested.device.type, torch.bfloat16):
-        logits = attempt(lambda: model(images))
-    expect(bool(logits.isfinite().all()), "in bfloat16 some logits are infinite or NaN.")
 
 
 def export_works(tested: ModelUnderTest) -> None:

@@ -13,6 +13,7 @@ from vitbook_workshop.faults import checks_of_learning as learning
 from vitbook_workshop.faults import checks_of_models as models
 from vitbook_workshop.faults import checks_of_operations as operations
 from vitbook_workshop.faults import checks_of_parts as parts
+from vitbook_workshop.faults import checks_of_precision as precision
 from vitbook_workshop.faults import checks_of_procedures as methods
 from vitbook_workshop.faults import checks_of_training as training
 from vitbook_workshop.faults.loop_recorder import LoopRecorder
@@ -89,7 +90,7 @@ _OF_MODELS = [
         "07_embedding.ipynb#four-ways-to-say-where",
         suspect="a tensor made inside forward without dtype and device of x, or kept as a plain attribute: use"
         " register_buffer, or x.new_zeros and the like.",
-        of_model=models.float64_works,
+        of_model=precision.float64_works,
     ),
     MustHold(
         "other images get other logits",
@@ -182,7 +183,7 @@ _OF_MODELS = [
         "11_engine.ipynb#fewer-bits",
         suspect="tensors of two dtypes meet: one is made inside forward with a dtype of its own, or written into in"
         " place.",
-        of_model=models.autocast_works,
+        of_model=precision.autocast_works,
     ),
     MustHold(
         "it can be exported",

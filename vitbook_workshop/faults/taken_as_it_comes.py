@@ -267,6 +267,8 @@ def _refuse_at_sight(model: nn.Module) -> None:
     """Raises Unfit where no image needs to be tried."""
     if any(x.is_meta for x in itertools.chain(model.parameters(), model.buffers())):
         raise Unfit("it is on the meta device, where parameters have shapes and no numbers; build it on the CPU")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise Unfit("it is a ScriptModule, which cannot be looked inside; name the module that it was made of")
     try:
         takes = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
@@ -298,7 +300,8 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
                 with torch.no_grad():
                     logits = taken(images)
             except (Exception, SystemExit) as error:
-                errors.setdefault(dtype, str(error) if isinstance(error, Unfit) else in_one_line(error))
+                ends = "forward ends Python by " * isinstance(error, SystemExit)
+                errors.setdefault(dtype, str(error) if isinstance(error, Unfit) else ends + in_one_line(error))
                 continue
             with contextlib.suppress(Exception, SystemExit), torch.no_grad():  # may return more in training
                 taken.train()(images)
@@ -316,8 +319,8 @@ def _found(model: nn.Module, taken: Taken, logits: Tensor, changes_images: bool)
     if taken.one_by_one:
         notes.append("its forward takes one image (C, H, W), and is asked image by image")
     if taken.instead:
-        cpu = " and for CUDA on the CPU" * taken.instead.cpu
-        notes.append(f"it asks for a device or a precision of its own; here it calculates in {logits.dtype}{cpu}")
+        cpu = " on the CPU" * taken.instead.cpu
+        notes.append(f"it asks for CUDA or 16 bits of its own accord; here it runs{cpu} in {logits.dtype}")
     if not taken.plain or changes_images:
         model, given = Taken(model, taken.num_classes or logits.shape[1], taken.one_by_one, taken.instead), model
         model.train(given.training)
