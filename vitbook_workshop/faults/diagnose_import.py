@@ -201,7 +201,9 @@ def _the_module_in(made: Any, name: str) -> tuple[nn.Module, list[str]]:
 
 def _load(model: nn.Module, path: str) -> None:
     """Put a state_dict into a model. Raises ValueError with all that does not fit."""
-    tensors = tensors_in(read_file(Path(path))[0])[0]
+    content = read_file(Path(path))[0]
+    nests = ("state_dict", "model_state_dict", "model", "net")
+    tensors = tensors_in(next((content[nest] for nest in nests if isinstance(content.get(nest), dict)), content))[0]
     model, _ = inner(model)
     places = model.state_dict()
     for prefix in ("module.", "_orig_mod.", "model.", "net."):  # what wraps a model when it is saved

@@ -25,8 +25,11 @@ def _frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def arose_here(error: BaseException) -> bool:
     """Whether an error arises in the code that asks, and not in what it asks of the model, its gradients included."""
-    if any(frame.name == "_engine_run_backward" for frame in traceback.extract_tb(error.__traceback__)):
+    whole = traceback.extract_tb(error.__traceback__)
+    if any(frame.name == "_engine_run_backward" for frame in whole):
         return False
+    if whole[-1].filename.startswith(_HERE) and whole[-1].name != "__torch_function__":
+        return True
     frames = [frame for frame in _frames(error) if frame.name not in _PASSED_ON]
     return not frames or frames[-1].filename.startswith(_HERE)
 

@@ -1,17 +1,22 @@
 """`vitbook diagnose` on files that a stranger might have."""
 
+import importlib
 import json
+import re
 import sys
 from dataclasses import fields
 from functools import cache
 
 import pytest
+import torch
 
+from vitbook_workshop import limited_process
 from vitbook_workshop.commands import main
-from vitbook_workshop.faults import diagnose_by_name
+from vitbook_workshop.commands.model_arguments import arguments_of
+from vitbook_workshop.faults import checks_of_models, diagnose_by_name
 from vitbook_workshop.faults.diagnose_by_name import examine_by_name
 from vitbook_workshop.faults.diagnose_import import examine_here
-from vitbook_workshop.faults.findings import Finding
+from vitbook_workshop.faults.findings import Finding, exit_status, verdict
 
 RIGHT = """
 import torch
@@ -85,14 +90,25 @@ def diagnosed(*arguments: str) -> int:
 
 def found_here(monkeypatch, target: str, **asked) -> dict[str, dict]:
     """The findings, by name, of the code that the process beside runs, without that process."""
+    told = told_here(monkeypatch, target, **asked)
+    return {finding["name"]: finding for finding in told.values() if isinstance(finding, dict)}
+
+
+def error_here(monkeypatch, target: str, **asked) -> str:
+    """Why there is no model to examine."""
+    return told_here(monkeypatch, target, **asked)["error"]
+
+
+def told_here(monkeypatch, target: str, **asked) -> dict:
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")  # as it would stay
     for name in ("diagnosed", "package", "package.model"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     nothing = dict(arguments={}, image_shape=[3, 16, 16], num_classes=None, weights="", like="", like_arguments={})
     nothing |= dict(trained=False, overfit=False, export=False, data="")
     told = {}
     examine_here(lambda **facts: told.update(facts), target=target, **nothing | asked)
-    return {finding["name"]: finding for finding in told.values() if isinstance(finding, dict)}
+    return told
 
 
 def test_nothing_is_found_in_a_right_model(folder, capsys, monkeypatch):
@@ -249,6 +265,210 @@ def test_a_model_is_tried_on_images_of_a_folder(folder, capsys):
     diagnosed(*command, "--args", '{"num_classes": 3}')
     findings = {finding["name"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert "labels from 0 to 3" in findings["labels_are_in_range"]["details"]
+
+
+ODD = """
+import sys
+from collections import namedtuple
+from dataclasses import dataclass
+import torch
+from torch import nn
+from package.model import ViT
+
+Pair = namedtuple("Pair", "features scores")
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+    hidden: torch.Tensor
+
+def odd(take): return type("Odd", (ViT,), {"forward": lambda self, x, targets=None: take(ViT.forward, self, x)})
+
+Pairs = odd(lambda forward, self, x: (forward(self, x), None))
+Listed = odd(lambda forward, self, x: [forward(self, x), [x]])
+Mapped = odd(lambda forward, self, x: {"loss": None, "logits": forward(self, x), "two": x.mean((2, 3))})
+Named = odd(lambda forward, self, x: Pair(self.patches(x), forward(self, x)))
+Made = odd(lambda forward, self, x: Output(forward(self, x), x))
+class Single(ViT):
+    def forward(self, x):
+        assert x.ndim == 3
+        return super().forward(x[None])[0]
+OnCuda = odd(lambda forward, self, x: forward(self.cuda(), x.to("cuda:0")))
+LastCast = odd(lambda forward, self, x: forward(self, x).float())
+Eight = odd(lambda forward, self, x: forward(self, x.reshape(8, 3, 16, 16)))
+Seeds = odd(lambda forward, self, x: torch.manual_seed(0) and forward(self, x))
+InPlace = odd(lambda forward, self, x: forward(self, x.sub_(0.5)))
+NoGraph = odd(lambda forward, self, x: forward(self, x).detach())
+Inference = odd(lambda forward, self, x: torch.inference_mode()(forward)(self, x))
+Raises = odd(lambda forward, self, x: forward(self, x if not x.requires_grad else x[:, 0]))
+Exits = odd(lambda forward, self, x: sys.exit("done"))
+Two = odd(lambda forward, self, x: (forward(self, x), forward(self, x)))
+TwoInputs = type("TwoInputs", (ViT,), {"forward": lambda self, x, mask: ViT.forward(self, x)})
+class In16(ViT):
+    def __init__(self):
+        super().__init__()
+        self.bfloat16()
+    def forward(self, x): return super().forward(x.bfloat16()).float()
+class Lazy(ViT):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.LazyLinear(4)
+class Norm(nn.LayerNorm):
+    def forward(self, x): return super().forward(x.float()).to(x.dtype)
+class Norm32(ViT):
+    def __init__(self):
+        super().__init__()
+        self.norm = Norm(24)
+        for block in self.blocks: block.norm1, block.norm2 = Norm(24), Norm(24)
+def with_optimizer(): model = ViT(); return model, torch.optim.SGD(model.parameters()), nn.CrossEntropyLoss()
+def compiled(): return nn.DataParallel(torch.compile(ViT()))
+def on_meta():
+    with torch.device("meta"): return ViT()
+def mlp(): return nn.Sequential(nn.Flatten(), nn.Linear(768, 4))
+def two_models(): return ViT(), ViT()
+def needs(width, depth, heads=3): pass
+"""
+
+
+@pytest.fixture
+def odd(folder, monkeypatch):
+    (folder / "odd.py").write_text(ODD)
+    return lambda name, **asked: found_here(monkeypatch, f"odd.py:{name}", **asked)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Pairs", "'0' is taken"),
+        ("Listed", "'0' is taken"),
+        ("Mapped", "'logits' is taken"),
+        ("Named", "'scores' is taken"),
+        ("Made", "'logits' is taken"),
+        ("Single", "asked image by image"),
+        ("OnCuda", "here it runs on the CPU"),
+        ("In16", "16 bits"),
+        ("LastCast", ""),
+        ("Norm32", ""),
+        ("Seeds", ""),
+        ("Lazy", ""),
+        ("with_optimizer", "of which the ViT is examined"),
+        ("compiled", "DataParallel is examined"),
+    ],
+)
+def test_right_models_are_taken_as_they_come(odd, name, said):
+    found = odd(name)
+    assert {finding["result"] for finding in found.values()} == {"passed", "not asked"}
+    assert said in found["logits_come_out"]["details"]
+    assert found["attention_is_seen"]["details"] == "attention recognized in 2 of 2 blocks"
+    cast = name in ("In16", "LastCast", "Norm32")
+    assert ("a cast to float32, likely meant" in found["float64_works"]["details"]) == cast
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "said"),
+    [
+        ("InPlace", "images_stay_as_they_are", "numbers of the images given to it are others"),
+        ("NoGraph", "logits_carry_a_gradient", "the logits carry none"),
+        ("Inference", "logits_carry_a_gradient", "the logits carry none"),
+        ("Eight", "every_batch_size_will_do", "invalid for input of size"),
+    ],
+)
+def test_what_cannot_be_right_is_one_failure(odd, name, question, said):
+    found = odd(name)
+    assert [one["name"] for one in found.values() if one["result"] not in ("passed", "not asked")] == [question]
+    assert found[question]["result"] == "FAILED" and said in found[question]["details"]
+
+
+def test_a_question_that_stops_in_the_models_code_is_no_pass(odd):
+    stopped = [Finding(**one) for one in odd("Raises").values() if one["result"] == "STOPPED"]
+    assert stopped and all(".py, line" in finding.details for finding in stopped)
+    assert exit_status(stopped) == 1 and verdict(stopped)[-1].endswith("no pass.")
+
+
+def test_a_mistake_of_the_tools_is_not_the_models(odd, monkeypatch):
+    monkeypatch.setattr(checks_of_models, "math", None)
+    findings = [Finding(**one) for one in odd("Pairs").values()]
+    errors = [finding for finding in findings if finding.result == "ERROR"]
+    assert all(finding.details.startswith("could not look inside: AttributeError") for finding in errors)
+    assert errors and "vitbook" in errors[0].details and exit_status(findings) == 2
+
+
+def test_without_attention_it_is_not_wholly_examined(odd):
+    findings = [Finding(**one) for one in odd("mlp").values()]
+    assert "Not wholly examined: no attention is recognized" in verdict(findings)[0] and exit_status(findings) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Exits", "forward ends Python by SystemExit: done (odd.py, line"),
+        ("Two", "several do; return the logits alone"),
+        ("TwoInputs", "its forward needs mask beside the images"),
+        ("on_meta", "on the meta device"),
+        ("two_models", "with ViT and ViT; expected one"),
+        ("needs", 'needs width and depth: --args \'{"width": …, "depth": …}\''),
+        ("Nobody", "odd.py has no Nobody; it has "),
+    ],
+)
+def test_why_a_model_cannot_be_asked_is_said(folder, monkeypatch, name, said):
+    (folder / "odd.py").write_text(ODD)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(ValueError, match=re.escape(said)):
+        raise ValueError(error_here(monkeypatch, f"odd.py:{name}"))
+
+
+def test_weights_beside_the_code_count_as_trained(odd, folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    state = importlib.import_module("package.model").ViT().state_dict()
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in state.items()}}, "w.pth")
+    found = odd("Seeds", weights="w.pth")
+    assert found["first_loss_is_near_ln_k"]["details"] == "the model is trained"
+    torch.save({"cls": torch.zeros(1, 1, 3), "extra": torch.zeros(1)}, "w.pth")
+    error = error_here(monkeypatch, "odd.py:Seeds", weights="w.pth")
+    assert "w.pth does not fit the model: missing pos" in error and "unexpected extra" in error
+    assert "cls should have the shape (1, 1, 24), got (1, 1, 3)" in error
+
+
+def test_arguments_come_from_files_too(tmp_path):
+    (tmp_path / "a.yaml").write_text("num_classes: 7")
+    (tmp_path / "a.json").write_text('{"num_classes": 7}')
+    (tmp_path / "b.yaml").write_text("[")
+    for name in ("a.yaml", "a.json"):
+        assert arguments_of("--args", str(tmp_path / name)) == {"num_classes": 7}
+    with pytest.raises(ValueError, match=r"--args must be a JSON object.*got .*b\.yaml"):
+        arguments_of("--args", str(tmp_path / "b.yaml"))
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_is_answered_until_an_early_end_is_reported(capsys, monkeypatch, late):
+    def ended(*_):
+        facts = _[-1]
+        facts |= {"finding 0": vars(Finding("one", "one holds", "passed")), "doing": "another holds"}
+        if not late:
+            raise KeyboardInterrupt
+        return limited_process.Outcome(facts, "stopped after 9 s", True)
+
+    monkeypatch.setattr(limited_process, "run", ended)
+    assert diagnosed("vit_ti_16") == (2 if late else 130)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "passed one holds" in out and "at: another holds" in out and "no pass" in out
+
+
+def test_of_data_and_model_each_question_is_asked_once(monkeypatch):
+    found = found_here(monkeypatch, "vit_digits", image_shape=None, data="digits")
+    assert found["one_batch_can_be_learned"]["result"] == "passed"
+    assert len({finding["about"] for finding in found.values()}) == len(found)
+
+
+def test_progress_is_said_where_it_is_asked_for(capsys, monkeypatch):
+    def run(work, asked, limits, doing, facts):
+        doing and doing("one holds")
+        facts["finding 0"] = vars(Finding("one", "one holds", "passed"))
+        return limited_process.Outcome(facts)
+
+    monkeypatch.setattr(limited_process, "run", run)
+    assert diagnosed("vit_ti_16") == 0 and not capsys.readouterr().err
+    assert diagnosed("vit_ti_16", "--progress") == 0 and capsys.readouterr().err == "one holds\n"
 
 
 def test_a_pickle_is_never_run(folder, capsys):
