@@ -107,6 +107,8 @@ def _ask(must_hold: MustHold, tested: ModelUnderTest) -> Finding:
         if arose_here(error):
             details = f"could not look inside: {with_place_here(error)}"
             return Finding(must_hold.name, must_hold.about, "ERROR", details)
+        if isinstance(error, NotImplementedError):
+            return answer(must_hold, skip_if, True, f"torch cannot do that here: {in_one_line(error)}")
         if tested.in_training.error:
             return answer(must_hold, skip_if, True, "backward raises an error")
         return Finding(

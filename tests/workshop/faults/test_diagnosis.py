@@ -35,7 +35,7 @@ def test_a_right_model_passes_clean(name, build, capsys):
     assert not any(word in report for word in ("FAILED", "Suspect", "STOPPED", "ERROR"))
     unlike = name == "linear attention"  # where no softmax makes the weights
     assert ("Not wholly examined" if unlike else "Nothing found in ") in report
-    assert unlike or report.count("not asked") <= 8
+    assert unlike or report.count("not asked") <= 10
 
 
 @pytest.mark.parametrize("build", ways.RIGHT.values(), ids=ways.RIGHT)
