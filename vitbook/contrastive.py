@@ -168,7 +168,7 @@ class TwoTowers(nn.Module):
     def __init__(self, image: VisionTransformer, text: TextTower | SubwordTextTower, dim: int, to_logits: ScaleAndBias):
         super().__init__()
         self.image, self.text, self.to_logits = image, text, to_logits
-        self.project_image = nn.Linear(image.config.dim, dim, bias=False)
+        self.project_image: nn.Module = nn.Linear(image.config.dim, dim, bias=False)
         self.project_text = nn.Linear(text.embedding.embedding_dim, dim, bias=False)
 
     def see(self, images: Images) -> Float[Tensor, "batch dim"]:

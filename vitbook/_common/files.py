@@ -1,5 +1,6 @@
 """Files written whole or not at all, read without hanging, and folders: the package's, or one process's alone."""
 
+import json
 import os
 import secrets
 import time
@@ -47,6 +48,19 @@ def read_whole(path: Path) -> bytes:
     """The content of a file. Raises ValueError as `refuse_pipes` does."""
     refuse_pipes(path)
     return path.read_bytes()
+
+
+def read_json(path: Path) -> dict | None:
+    """A JSON object, or None where no file is. Raises ValueError for anything else."""
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(read_whole(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
+    return content
 
 
 def refuse_pipes(path: Path) -> None:

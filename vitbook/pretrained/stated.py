@@ -1,13 +1,12 @@
 """What a library's own files beside weights state of them: `save_pretrained`, timm's `save_for_hf`, OpenCLIP."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vitbook._common.files import read_whole
+from vitbook._common.files import read_json
 from vitbook.pretrained.preprocessing import INTERPOLATIONS
 from vitbook.pretrained.published import imagenet_classes
 
@@ -92,9 +91,9 @@ class Stated:
 def read_stated(folder: Path) -> Stated:
     """What the files in a folder state. Raises ValueError, with the file, for other families and for nonsense."""
     for name, read in (("config.json", _of_a_config), ("open_clip_config.json", _of_openclip)):
-        if (config := _json(folder / name)) is not None:
+        if (config := read_json(folder / name)) is not None:
             try:
-                stated = read(config, lambda name: _json(folder / name))
+                stated = read(config, lambda name: read_json(folder / name))
             except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as error:
                 raise ValueError(f"{folder / name}: {_reason(error)}") from None
             if stated:
@@ -104,19 +103,6 @@ def read_stated(folder: Path) -> Stated:
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
-
-
-def _json(path: Path) -> dict | None:
-    """A JSON object, or None where no file is. Raises ValueError for anything else."""
-    if not path.exists():
-        return None
-    try:
-        content = json.loads(read_whole(path))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content
 
 
 def _of_a_config(config: dict, beside: Callable[[str], dict | None]) -> Stated | None:

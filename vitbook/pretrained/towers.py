@@ -1,6 +1,5 @@
 """CLIP, SigLIP and SigLIP 2 whole: the image tower as `load_pretrained` reads it, and the text tower beside it."""
 
-import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook._common.files import read_whole
+from vitbook._common.files import read_json
 from vitbook._common.suggestions import listed
 from vitbook.contrastive import ScaleAndBias, SubwordTextTower, TwoTowers
 from vitbook.modern import ModernConfig
@@ -19,6 +18,7 @@ from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import CLIP, CLIP_HUB, Layout, Names
 from vitbook.pretrained.loading import load_pretrained, open_weights
 from vitbook.pretrained.preprocessing import Preprocessing
+from vitbook.pretrained.stated import ACTIVATION
 from vitbook.pretrained.weight_files import tensors_in
 
 # The text towers of CLIP and SigLIP at Hugging Face
@@ -61,7 +61,6 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     "clip": dict(hidden_act="quick_gelu", layer_norm_eps=1e-5, num_attention_heads=8, eos_token_id=49407),
     "siglip": dict(hidden_act="gelu_pytorch_tanh", layer_norm_eps=1e-6, num_attention_heads=12),
 }
-_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "quick_gelu": "quick_gelu", "relu": "relu"}
 _BESIDE = re.compile(r".*(position_ids|attn_mask)")  # buffers of old files, which hold nothing that was learned
 
 
@@ -147,15 +146,15 @@ def _text_tower(
 
 def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
     """What the files beside weights state of the text tower, as fields of `ModernConfig` and "end"; {} for nothing."""
-    if config := _json(folder / "config.json").get("text_config"):
+    if config := (read_json(folder / "config.json") or {}).get("text_config"):
         config = _DEFAULTS[layout.name] | config
-        if (act := config["hidden_act"]) not in _ACTIVATIONS:
-            raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(_ACTIVATIONS)}")
+        if (act := config["hidden_act"]) not in ACTIVATION:
+            raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(ACTIVATION)}")
         end = config.get("eos_token_id")
         settings = dict(num_heads=config["num_attention_heads"], norm_eps=config["layer_norm_eps"])
         # a wrong number of old files of CLIP's, in which the highest is the sign
-        return settings | dict(activation=_ACTIVATIONS[act], end=end if layout.name == "clip" and end != 2 else None)
-    whole = _json(folder / "open_clip_config.json").get("model_cfg") or {}
+        return settings | dict(activation=ACTIVATION[act], end=end if layout.name == "clip" and end != 2 else None)
+    whole = (read_json(folder / "open_clip_config.json") or {}).get("model_cfg") or {}
     if not (config := whole.get("text_cfg")):
         return {}
     if config.get("pool_type", "argmax") != ("argmax" if layout.name == "clip" else "last"):
@@ -174,7 +173,7 @@ def _tokenizer(
         from tokenizers import Tokenizer
     except ImportError:
         raise ImportError('to read prompts needs tokenizers: pip install "vitbook[hub]"') from None
-    path, config = folder / "tokenizer.json", _json(folder / "tokenizer_config.json")
+    path, config = folder / "tokenizer.json", read_json(folder / "tokenizer_config.json") or {}
     if not path.exists():
         raise FileNotFoundError(f"there is no tokenizer.json beside the weights, in {folder}, to read prompts with")
     try:
@@ -199,14 +198,3 @@ def _tokenizer(
         return [encoding.ids for encoding in tokenizer.encode_batch(plain)]
 
     return read, 0 if padding is None else padding
-
-
-def _json(path: Path) -> dict:
-    """A JSON object, {} where no file is. Raises ValueError for anything else."""
-    try:
-        content = json.loads(read_whole(path)) if path.exists() else {}
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
-    return content

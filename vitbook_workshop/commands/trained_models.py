@@ -3,17 +3,18 @@
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from vitbook._common.files import refuse_pipes
+from vitbook._common.files import read_json, refuse_pipes
 from vitbook._common.images import read_image
 from vitbook._common.json_config import from_json
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.contrastive import cosines, name_probabilities
-from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
+from vitbook.pretrained import Preprocessing, Pretrained, adapters, load_adapter, load_pretrained
 from vitbook.pretrained.loading import NOT_STATED, OpenedWeights, open_weights
 from vitbook.pretrained.preprocessing import STYLES
 from vitbook.pretrained.published import FAMILIES
@@ -25,11 +26,20 @@ def open_model(source: Path | str) -> Pretrained:
     """A model to use, in evaluation, on the GPU if there is one, and what has to be known for that.
 
     source: a checkpoint, which is the folder of a run, whose best weights are taken, or a JSON in it in which weights
-    are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`. Raises FileNotFoundError
-    where there is no checkpoint, and what `load_pretrained` raises. Warns of what weights do not tell.
+    are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`, or the folder of an
+    adapter, which names the model that it goes on. Raises FileNotFoundError where there is no checkpoint, and what
+    `load_pretrained` and `load_adapter` raise. Warns of what weights do not tell.
     """
     if isinstance(source, Path):
         source = _best_in(source)
+    elif (adapter := read_json(Path(source, adapters.CONFIG))) is not None:
+        base = adapter.get("base_model_name_or_path")
+        if not base or not isinstance(base, str):
+            raise ValueError(f"{source} is an adapter that does not name its model, as base_model_name_or_path")
+        weights = open_model(base if Path(base).exists() else f"hf:{base}")
+        load_adapter(weights.model, Path(source))
+        names = weights.class_names or ()
+        return replace(weights, class_names=names if len(names) == weights.model.config.num_classes else None)
     if os.path.exists(source):
         refuse_pipes(Path(source))
     opened = open_weights(source)

@@ -369,9 +369,10 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
 
 def _expect_norms_apart(of_attention: list[Origin], of_mlps: list[Origin]) -> None:
     """No norm makes the tokens of both, unless it does so at once, as where the two stand side by side."""
-    norms = {id(linear.fed.gain) for linear in of_attention if linear.fed and linear.fed.gain is not None}
-    steps = {linear.fed.step for linear in of_attention if linear.fed}
-    twice = [one for one in of_mlps if one.fed and id(one.fed.gain) in norms and one.fed.step not in steps]
+    fed = [linear.fed for linear in of_attention if linear.fed_by == "norm"]
+    norms, steps = {id(x.gain) for x in fed if x.gain is not None}, {x.step for x in fed}
+    fed = [one.fed for one in of_mlps if one.fed_by == "norm"]
+    twice = [x for x in fed if id(x.gain) in norms and x.step not in steps]
     if twice:
         raise Failed(
             f"one norm stands before attention and before the MLP, at {len(twice)} places.",
@@ -456,7 +457,8 @@ def _tokens_read(
 ) -> tuple[Tensor, Tensor]:
     """Which tokens are patches, and which the head reads; read off the queries of the first and the last attention.
 
-    A token that is the same for all images is learned, and no patch; one is read where a gradient reaches its query.
+    A token that is the same for all images is learned, and no patch, nor is one in front that is made of the whole
+    image; one is read where a gradient reaches its query.
     """
     of_others = tested.record(model, tested.images(), until_attention=True)[0].attentions
     first, last = recorded.layers[0], recorded.layers[-1]
@@ -468,11 +470,16 @@ def _tokens_read(
     skip_if(len(first) == 1 and len(shape) != 3 and shape[0] != tested.batch, "its tokens are cut into windows")
     skip_if(len(first) == 1 and shape[0] % tested.batch != 0, "its tokens are others for each image")
     skip_if(not depends(queries, images), "its first queries are not made of the image")
-    middle = queries[..., shape[-2] // 2, :]
-    if torch.autograd.grad((middle * torch.randn_like(middle)).sum(), images, retain_graph=True)[0].ne(0).all():
-        raise NotAsked("its tokens are mixed before the first attention")
+
+    def of_the_whole_image(token: int) -> bool:
+        row = queries[..., token, :]
+        slope = torch.autograd.grad((row * torch.randn_like(row)).sum(), images, retain_graph=True)[0]
+        return bool(slope.ne(0).all())
+
+    skip_if(of_the_whole_image(shape[-2] // 2), "its tokens are mixed before the first attention")
     changed = matrices((of_others[0].queries - queries).detach()).abs().amax(dim=(0, 2))
     patches = changed > 1e-6 * queries.detach().abs().max()
+    patches[0] &= not (patches[0] and of_the_whole_image(0))
     return patches, torch.stack([matrices(slope).any(2).any(0) for slope in gradients.of_queries]).any(0)
 
 

@@ -417,7 +417,7 @@ class ClassTokenNeverLearned(ImageEmbedding):
 
 @_wrong(
     "07_embedding#four-ways-to-say-where",
-    symptom="The positions after training are the random numbers that they were before it.",
+    symptom="The positions after training are those before it, and accuracy is little better than without any.",
     cause="Your table of positions is a buffer of random numbers. Learn it, or compute sines and cosines.",
     caught_by=("parameters_play_a_part",),
     seen_in_a_model=("class_token_and_positions_are_learned",),
@@ -446,7 +446,7 @@ class PositionsDrawnInForward(ImageEmbedding):
 
 @_wrong(
     "07_embedding#equation-1-complete",
-    symptom="The patch projection after training is the one before it. Accuracy suffers, and not by much.",
+    symptom="The patch projection after training is the one before it. Accuracy hardly suffers.",
     cause="You cut and project under torch.no_grad(), or detach the patches: no gradient comes back to the projection.",
     caught_by=("parameters_play_a_part",),
     seen_in_a_model=("parameters_play_a_part",),

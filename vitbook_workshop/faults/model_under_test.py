@@ -382,7 +382,7 @@ def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:
     """Lists of modules of one kind with matrices in them, such as the blocks."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):
-            children = list(module)
+            children = [child for child in module if child is not None]
             kinds = {(type(m), tuple(p.shape for p in m.parameters())) for m in children}
             if len(kinds) == 1 < len(children) and sum(p.ndim > 1 for p in children[0].parameters()) > 1:
                 yield children

@@ -22,7 +22,7 @@ transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures", "local_hub"]
 pytestmark = pytest.mark.usefixtures("double")
 SIDE, P, LENGTH, WORDS = 28, 7, 12, 90
-VISION = dict(image_size=SIDE, patch_size=P, hidden_size=128, num_hidden_layers=2, num_attention_heads=2)
+VISION = dict(image_size=SIDE, patch_size=P, hidden_size=36, num_hidden_layers=2, num_attention_heads=3)
 VISION |= dict(intermediate_size=52)
 TEXT = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40, vocab_size=WORDS)
 TEXT |= dict(max_position_embeddings=LENGTH)
@@ -133,7 +133,11 @@ def test_the_names_of_openclip(prefix, tmp_path):
     state = load_file(tmp_path / "model.safetensors")
     save_file(in_openclips_names(state, prefix), tmp_path / "model.safetensors")
     (tmp_path / "config.json").unlink()
-    facts = {"vision_cfg": {"width": 128, "image_size": SIDE}, "text_cfg": {"heads": 3}, "quick_gelu": True}
+    facts = {
+        "vision_cfg": {"width": 36, "head_width": 12, "image_size": SIDE},
+        "text_cfg": {"heads": 3},
+        "quick_gelu": True,
+    }
     (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": facts}))
     towers, images = load_towers(tmp_path / "model.safetensors"), torch.randn(2, 3, SIDE, SIDE)
     with torch.no_grad():

@@ -17,6 +17,7 @@ import torch
 from gallery import IMAGE, RIGHT, WRONG, shape_for
 from small_models import K
 from styles import TWICE_WRONG, UNSEEN
+from unlearned import RIGHT_UNLEARNED, TWICE_UNLEARNED, WRONG_UNLEARNED
 
 from vitbook_workshop.faults.diagnosis import examine
 from vitbook_workshop.faults.findings import Finding
@@ -53,7 +54,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
     path = parser.parse_args().path
-    record = measure(RIGHT, WRONG, TWICE_WRONG, UNSEEN)
+    with_questions = RIGHT | RIGHT_UNLEARNED, WRONG | WRONG_UNLEARNED, TWICE_WRONG | TWICE_UNLEARNED, UNSEEN
+    record = measure(*with_questions)
     record["held_out"] = measure(held_out.RIGHT, held_out.WRONG, held_out.TWICE_WRONG, held_out.UNSEEN)
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     record["held_out_at_first"] = before.get("held_out_at_first", record["held_out"])

@@ -269,6 +269,19 @@ class Tied(Plain):
         return logits
 
 
+class Conditioned(Plain):
+    """A class token that a map makes of the mean of the patches."""
+
+    def __init__(self):
+        super().__init__()
+        self.to_cls = nn.Linear(D, D)
+        del self.cls
+
+    def embed(self, images):
+        x = self.patch(images).flatten(2).mT
+        return torch.cat([self.to_cls(x.mean(dim=1, keepdim=True)), x], dim=1) + self.pos
+
+
 RIGHT_UNLEARNED = {
     "plain": Plain,
     "plain, sines and cosines": lambda: Plain("fixed positions"),
@@ -279,6 +292,7 @@ RIGHT_UNLEARNED = {
     "layers dropped": LayerDrop,
     "teacher inside": WithTeacher,
     "tied": Tied,
+    "class token of the image": Conditioned,
 }
 
 WRONG_UNLEARNED = {

@@ -76,6 +76,33 @@ class Keeps(Attention):
         return self.weights @ v
 
 
+class TalkingHeads(Attention):
+    """Scores and weights mixed over the heads by linear maps (Shazeer et al. 2020)."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = nn.Linear(HEADS, HEADS), nn.Linear(HEADS, HEADS)
+
+    def by_hand(self, q, k, v):
+        weights = self.before((q @ k.mT * self.scale).permute(0, 2, 3, 1)).softmax(2)
+        return self.after(weights).permute(0, 3, 1, 2) @ v
+
+
+class Bounded(Attention):
+    """Scores that tanh bounds, as in Gemma 2."""
+
+    def by_hand(self, q, k, v):
+        return (30 * torch.tanh(q @ k.mT * self.scale / 30)).softmax(-1) @ v
+
+
+class WeightNormed(Attention):
+    """A matrix computed of others at each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.utils.parametrizations.weight_norm(self.qkv)
+
+
 class TorchFunction(nn.Module):
     """F.multi_head_attention_forward, sequence first."""
 
@@ -354,6 +381,24 @@ class Detached(Net):
         return super().place(tokens).detach()
 
 
+class ImageByImage(Net):
+    """All of the model on one image at a time, on (T, D)."""
+
+    def __init__(self, residual=1, head=None):
+        super().__init__(EachImage, head=head)
+        self.residual = residual
+
+    def image(self, image):
+        x = torch.cat([self.cls[0], self.patch(image[None])[0].flatten(1).T]) + self.pos[0]
+        for block in self.blocks:
+            x = x + block.attention.image(block.norm1(x))
+            x = self.residual * x + block.mlp(block.norm2(x))
+        return self.head(x[0])
+
+    def forward(self, images):
+        return torch.stack([self.image(image) for image in images])
+
+
 class EmbeddingNormed(Net):
     def __init__(self, **ways):
         super().__init__(**ways)
@@ -431,6 +476,10 @@ RIGHT = {
     "inner": lambda: Net(partial(EachImage, inner)),
     "baddbmm": lambda: Net(partial(Attention, baddbmm)),
     "stepwise": lambda: Net(partial(Attention, stepwise)),
+    "talking heads": lambda: Net(TalkingHeads),
+    "bounded scores": lambda: Net(Bounded),
+    "weight norm": lambda: Net(WeightNormed),
+    "all of it image by image": ImageByImage,
     "flex attention": lambda: Net(partial(Attention, flex)),
     "unfolded": Unfolded,
     "overlapping": lambda: Unfolded(stride=2),
@@ -462,6 +511,8 @@ WRONG = {
         {SLICES: "cut into heads before", JOINED: "no output projection"},
     ),
     "flex attention, no scale": (lambda: Net(partial(Attention, partial(flex, scale=1.0))), {SCALE: "no scale"}),
+    "all of it image by image, no residual": (lambda: ImageByImage(0), {ADDS: "residual"}),
+    "all of it image by image, no norm": (lambda: ImageByImage(head=nn.Linear(WIDE, K)), {LAST: "last LayerNorm"}),
     "no map": (lambda: Net(Bare), {JOINED: "no output projection", IDLE: "never called"}),
     "one-hot": (lambda: Net(OneHot), {STARTS: "standard deviation of 1"}),
     "kept weights, no residual": (lambda: Net(Keeps, block=Missing), {ADDS: "residual"}),
