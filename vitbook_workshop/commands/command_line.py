@@ -218,6 +218,24 @@ class Export:
 
 
 @dataclass(frozen=True)
+class Card:
+    """Write a trained model's card, and its weights as transformers and timm read them, to hand on."""
+
+    license: str  # under which the data may be used, in the words of the Hugging Face Hub, such as cc-by-4.0
+    run: Positional[Path] = TRAINED  # the folder of a run
+    out: Path = Path("card")  # a new folder for all of it
+    data_dir: Path | None = None  # where the data set's files are, if no longer where they were
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import card
+
+        written = card.write_card(self.run, self.out, self.license, self.data_dir)
+        print(f"{self.out / 'README.md'}, and weights beside it, whose logits are off by {written.off:.1e} at most")
+        if written.without:
+            print(f"there are none for transformers and timm: {written.without}")
+
+
+@dataclass(frozen=True)
 class Summary:
     """List a model's parts, the shape that each gives, and its parameters."""
 
@@ -385,5 +403,18 @@ class Exercises:
 
 COMMANDS = {
     command.__name__.lower(): command
-    for command in (Train, Evaluate, Predict, Explain, Export, Summary, Look, Datasets, Recipes, Diagnose, Exercises)
+    for command in (
+        Train,
+        Evaluate,
+        Predict,
+        Explain,
+        Export,
+        Card,
+        Summary,
+        Look,
+        Datasets,
+        Recipes,
+        Diagnose,
+        Exercises,
+    )
 }

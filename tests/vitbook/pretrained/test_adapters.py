@@ -56,7 +56,7 @@ def with_lora() -> VisionTransformer:
     [(["q_proj", "v_proj"], ["classifier"]), (["k_proj", "o_proj", "fc1", "fc2"], []), (["q_proj", "k_proj"], [])],
 )
 @pytest.mark.parametrize("rank", [3, 20])  # of 20 + 20, more than there are columns
-def test_what_peft_computes(targets, saved, rank, tmp_path):
+def test_what_peft_computes(targets, saved, rank, tmp_path, torchvision):
     peft = pytest.importorskip("peft")
     theirs, x = base(), torch.randn(2, 3, SIDE, SIDE)
     model = ours(tmp_path, theirs)
@@ -75,7 +75,7 @@ def test_what_peft_computes(targets, saved, rank, tmp_path):
 
 
 @pytest.mark.peers
-def test_what_peft_makes_of_ours(tmp_path):
+def test_what_peft_makes_of_ours(tmp_path, torchvision):
     peft = pytest.importorskip("peft")
     theirs, x = base(), torch.randn(2, 3, SIDE, SIDE)
     model = ours(tmp_path, theirs)

@@ -6,7 +6,6 @@
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from vitbook.pretrained.loading import _config
 from vitbook.pretrained.stated import read_stated
 from vitbook.pretrained.translating import translate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))  # for the fixture `torchvision`
 pytest_plugins = ["shared_fixtures"]
 pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("double")]
 # By library: what comes of it, equal outputs or what the error says, and the names of which that holds

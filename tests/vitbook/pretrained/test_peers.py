@@ -1,8 +1,6 @@
 """timm and torchvision themselves beside ours: logits, images, positions. `make peers` runs these."""
 
-import sys
 from functools import partial
-from pathlib import Path
 
 import foreign
 import numpy as np
@@ -18,7 +16,6 @@ from vitbook.positions import resize_positions
 from vitbook.pretrained import KERNELS, load_pretrained, to_source, to_timm
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))  # for the fixture `torchvision`
 pytest_plugins = ["shared_fixtures"]
 pytestmark = pytest.mark.peers
 CHINA = Image.fromarray(photograph("china").permute(1, 2, 0).numpy())  # 640 wide, 427 high
