@@ -114,11 +114,13 @@ class SubwordTextTower(nn.Module):
     """The text towers of CLIP and SigLIP: chapter 8's encoder, on tokens that are parts of words. (B, S) → (B, D).
 
     CLIP's is causal, and answers with the token of the sign behind the last word, which saw all (Radford et al. 2021,
-    section 2.4); whatever follows it does not count. SigLIP's tokens see all, padding too, and the last one answers.
+    section 2.4); whatever follows it does not count. SigLIP's tokens see all, and the last one answers, which mostly is
+    padding.
 
     config: the encoder's; vocabulary: how many tokens there are; length: the most that it reads; tokenizer: prompts to
     lists of integers, one sign behind each included; causal: whether it is CLIP's; end: the sign that answers, where it
-    is not the highest; padding: what fills short prompts up.
+    is not the highest; padding: what fills short prompts up; hides: whether SigLIP's tokens do not see it, for weights
+    that were tuned so.
     """
 
     def __init__(
@@ -130,9 +132,10 @@ class SubwordTextTower(nn.Module):
         causal: bool,
         end: int | None = None,
         padding: int = 0,
+        hides: bool = False,
     ):
         super().__init__()
-        self.tokenizer, self.causal, self.end, self.padding = tokenizer, causal, end, padding
+        self.tokenizer, self.causal, self.end, self.padding, self.hides = tokenizer, causal, end, padding, hides
         self.embedding = nn.Embedding(vocabulary, config.dim)
         self.positions = nn.Parameter(0.01 * torch.randn(1, length, config.dim))
         self.encoder = Encoder(config.dim, 0, config.num_heads, config.mlp_dim)
@@ -151,7 +154,8 @@ class SubwordTextTower(nn.Module):
 
     def forward(self, tokens: Int64[Tensor, "captions length"]) -> Float[Tensor, "captions dim"]:
         x = self.embedding(tokens) + self.positions[:, : tokens.shape[1]]
-        x = self.encoder(x, causal_mask(tokens.shape[1], tokens.device) if self.causal else None)
+        visible = padding_mask(tokens, self.padding) if self.hides else None
+        x = self.encoder(x, causal_mask(tokens.shape[1], tokens.device) if self.causal else visible)
         x = self.norm(x)
         if not self.causal:
             return x[:, -1]

@@ -80,9 +80,9 @@ def load_towers(source: str | Path, progress: bool = True) -> PretrainedTowers:
     source: an id of the Hub, "hf:openai/clip-vit-base-patch32", or a folder as it has them, or the file of weights in
     such a folder: with tokenizer.json beside them, and config.json or open_clip_config.json for what is to be known of
     them. progress: whether to show bars of downloads. SigLIP reads all prompts in lower case, the first SigLIP without
-    punctuation, as they were trained; no padding is hidden from it. Raises ValueError for weights without a text tower
-    and those that do not fit, FileNotFoundError without a tokenizer, ImportError without the library tokenizers, and
-    what `fetch_from_hub` raises.
+    punctuation, as they were trained; padding is hidden from it where transformers would hide it. Raises ValueError for
+    weights without a text tower and those that do not fit, FileNotFoundError without a tokenizer, ImportError without
+    the library tokenizers, and what `fetch_from_hub` raises.
     """
     name = str(source)
     path = fetch_from_hub(name[3:], progress) if name.startswith("hf:") else Path(source).expanduser()
@@ -130,8 +130,9 @@ def _text_tower(
     plain: dict[str, Any] = dict(
         num_classes=0, dim=dim, depth=depth, mlp_dim=hidden, norm_eps=_DEFAULTS[layout.name]["layer_norm_eps"]
     )
-    tokenizer, padding = _tokenizer(folder, vocabulary, end)
-    tower = SubwordTextTower(ModernConfig(**plain | settings), vocabulary, length, tokenizer, causal, end, padding)
+    tokenizer, padding, hides = _tokenizer(folder, vocabulary, length, end)
+    encoder, hides = ModernConfig(**plain | settings), hides and not causal  # whose tokens see no padding anyway
+    tower = SubwordTextTower(encoder, vocabulary, length, tokenizer, causal, end, padding, hides)
     weight, bias = ours.pop("project.weight"), ours.pop("project.bias", None)
     project, to_logits = nn.Linear(dim, len(weight), bias is not None), ScaleAndBias()
     project.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
@@ -166,9 +167,9 @@ def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
 
 
 def _tokenizer(
-    folder: Path, vocabulary: int, end: int | None
-) -> tuple[Callable[[Sequence[str]], list[list[int]]], int]:
-    """What makes integers of prompts, by the tokenizer.json in a folder, and the integer that fills them up."""
+    folder: Path, vocabulary: int, length: int, end: int | None
+) -> tuple[Callable[[Sequence[str]], list[list[int]]], int, bool]:
+    """What makes integers of prompts, by the tokenizer.json in a folder; what fills them up; whether that is hidden."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -184,17 +185,25 @@ def _tokenizer(
     tokenizer.no_truncation()
     if (highest := max(tokenizer.get_vocab().values(), default=0)) >= vocabulary:
         raise ValueError(f"{path} counts to {highest}, and the text tower has {vocabulary} tokens")
-    if end is not None and end not in tokenizer.encode("a").ids:
+    signs = tokenizer.encode("").ids
+    if end is not None and end not in signs:
         raise ValueError(f"{path} does not put the sign {end} behind a prompt, at which the text tower answers")
     kind, sign = str(config.get("tokenizer_class")), config.get("pad_token")
     sign = sign.get("content") if isinstance(sign, dict) else sign
-    padding = tokenizer.token_to_id(str(sign))
+    padding = tokenizer.token_to_id(str(sign)) or 0
     lower, bare = kind.startswith(("Siglip", "Gemma")), kind.startswith("SiglipTokenizer")
     punctuation = str.maketrans("", "", string.punctuation)
+    # of a tokenizer_config.json, what transformers takes where nothing is stated; a sign of a prompt is never hidden
+    hides = (
+        "attention_mask" in config.get("model_input_names", ["attention_mask"] if config else [])
+        and padding not in signs
+    )
+    left = config.get("padding_side", "left" if kind.startswith(("Siglip2", "Gemma")) else "right") == "left"
 
     def read(prompts: Sequence[str]) -> list[list[int]]:
         plain = [prompt.lower() if lower else prompt for prompt in prompts]
         plain = [" ".join(prompt.translate(punctuation).split()) if bare else prompt for prompt in plain]
-        return [encoding.ids for encoding in tokenizer.encode_batch(plain)]
+        rows = [encoding.ids for encoding in tokenizer.encode_batch(plain)]
+        return [[padding] * (length - len(row)) + row for row in rows] if left else rows
 
-    return read, 0 if padding is None else padding
+    return read, padding, hides

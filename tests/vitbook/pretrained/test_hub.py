@@ -1,5 +1,6 @@
 """Any model of the Hugging Face Hub, by its own client, beside a Hub on this machine."""
 
+import json
 import shutil
 import sys
 
@@ -44,6 +45,16 @@ def test_weights_of_the_hub_compute_what_their_library_computes(theirs):
     weights, x = load_pretrained("hf:somebody/tiny", progress=False), torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         assert_close(weights.model(x), theirs(x).logits, rtol=1e-4, atol=1e-5)
+
+
+def test_a_training_run_begins_with_weights_of_the_hub(theirs, tmp_path):
+    """Nothing of it but the head is trained, so that what it began with is still there."""
+    options = "--tune probe --epochs 1 --batch-size 512 --no-progress".split()
+    assert main(["train", "--init", "hf:somebody/tiny@main", *options, "--folder", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["init"] == "hf:somebody/tiny@main"
+    state, trained = theirs.state_dict(), load_pretrained(tmp_path / "run").model
+    assert_close(trained.norm.weight, state["vit.layernorm.weight"], rtol=0, atol=0)
+    assert_close(trained.encoder.blocks[1].mlp.fc1.weight, state["vit.layers.1.mlp.fc1.weight"], rtol=0, atol=0)
 
 
 def test_shards_and_pickles_are_fetched_where_nothing_better_is_there(hub, theirs, tmp_path):

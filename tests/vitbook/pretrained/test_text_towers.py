@@ -17,6 +17,7 @@ from vitbook._common.files import ASSETS
 from vitbook.contrastive import cosines
 from vitbook.pretrained.towers import load_towers
 from vitbook_workshop.commands import main
+from vitbook_workshop.commands.trained_models import classifier
 
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures", "local_hub"]
@@ -31,7 +32,10 @@ PROMPTS = ["a kingfisher", "A moose, by the red lake", "a cat with yarn"]
 
 
 def write_tokenizer(folder: Path, kind: str) -> int:
-    """A small one that puts a sign behind a prompt, and for CLIP before it. Returns the number of the last sign."""
+    """A small one that puts a sign behind a prompt, and for CLIP before it. Returns the number of the last sign.
+
+    What is stated of it is as in the published files of SigLIP and SigLIP 2.
+    """
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     if kind == "CLIPTokenizer":
@@ -47,6 +51,7 @@ def write_tokenizer(folder: Path, kind: str) -> int:
     tokenizer.enable_truncation(max_length=3)
     tokenizer.save(str(folder / "tokenizer.json"))
     facts = {"tokenizer_class": kind, "pad_token": "</s>" if kind == "CLIPTokenizer" else "<pad>"}
+    facts |= {"padding_side": "right"} | ({} if kind == "CLIPTokenizer" else {"model_input_names": ["input_ids"]})
     (folder / "tokenizer_config.json").write_text(json.dumps(facts))
     return end
 
@@ -72,7 +77,7 @@ def write(kind: str, folder: Path, **text) -> torch.nn.Module:
     return model
 
 
-def theirs(model: torch.nn.Module, images: Tensor, tokens: Tensor) -> Tensor:
+def theirs(model: torch.nn.Module, images: Tensor, input_ids: Tensor, **mask: Tensor) -> Tensor:
     """Their logits of images with prompts."""
     seen = {"pixel_values": images}
     if type(model).__name__ == "Siglip2Model":
@@ -80,7 +85,7 @@ def theirs(model: torch.nn.Module, images: Tensor, tokens: Tensor) -> Tensor:
         sides = torch.full((len(images), 2), SIDE // P)
         seen = {"pixel_values": cut, "pixel_attention_mask": torch.ones(cut.shape[:2]), "spatial_shapes": sides}
     with torch.no_grad():
-        return model(input_ids=tokens, **seen).logits_per_image
+        return model(input_ids=input_ids, **mask, **seen).logits_per_image
 
 
 @pytest.mark.parametrize("activation", [None, "gelu"])
@@ -97,6 +102,45 @@ def test_logits_of_prompts_padded_and_not(kind, activation, tmp_path):
             ours = towers.model.to_logits(cosines(towers.model.see(images), words))
             assert_close(ours, theirs(model, images, row[None, :count]), rtol=0, atol=1e-6)
     assert towers.sigmoid == (kind != "CLIP")
+
+
+@pytest.mark.parametrize("stated", [{}, {"padding_side": "left"}, {"model_input_names": ["input_ids"]}])
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip", "Siglip2"])
+def test_prompts_are_prepared_as_transformers_prepares_them(kind, stated, tmp_path):
+    """Its own tokenizer, with whatever its file says of padding, beside ours."""
+    if kind == "CLIP" and "padding_side" in stated:
+        return  # which moves every token away from its position in training
+    model, prompts = write(kind, tmp_path), ["a kingfisher", "a cat with yarn"]
+    facts = {"tokenizer_class": "TokenizersBackend", "pad_token": "<pad>", "model_max_length": LENGTH}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(facts | stated))
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    towers, images = load_towers(tmp_path), torch.randn(2, 3, SIDE, SIDE)
+    prepared = tokenizer(prompts, padding="max_length", return_tensors="pt", return_token_type_ids=False)
+    assert prepared.input_ids.equal(towers.model.text.tokenize(prompts))
+    assert ("attention_mask" in prepared) == ("model_input_names" not in stated)
+    with torch.no_grad():
+        ours = towers.model(images, prompts)
+        assert_close(ours, theirs(model, images, **prepared), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
+def test_a_photograph_gets_the_probabilities_of_the_librarys_own_pipeline(kind, tmp_path):
+    model, prompts = (
+        write(kind, tmp_path, max_position_embeddings=64),
+        ["a kingfisher", "a cat with yarn", "a red lake"],
+    )
+    facts = {"tokenizer_class": "TokenizersBackend", "pad_token": "<pad>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(facts))
+    side = {"height": SIDE, "width": SIDE}
+    seen = transformers.CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=side)
+    seen = seen if kind == "CLIP" else transformers.SiglipImageProcessorPil(size=side)
+    seen.save_pretrained(tmp_path)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    task = "zero-shot-image-classification"
+    name = transformers.pipeline(task, model=model, tokenizer=tokenizer, image_processor=seen)
+    said = name(str(PHOTO), candidate_labels=prompts, hypothesis_template="{}")
+    ours = classifier(str(tmp_path), names=prompts)(PHOTO)
+    assert dict(ours) == pytest.approx({one["label"]: one["score"] for one in said}, abs=1e-6)
 
 
 def test_clip_answers_at_the_first_end_sign_and_old_files_at_the_highest(tmp_path):
