@@ -63,8 +63,10 @@ class LocalHub:
             return self.reply(handler, 404, error="RevisionNotFound")
         files = sorted(one for one in self.models[model].rglob("*") if one.is_file())
         if api and what == "revision":
-            names = [{"rfilename": str(one.relative_to(self.models[model]))} for one in files]
-            return self.reply(handler, 200, json.dumps({"id": model, "sha": SHA, "siblings": names}).encode())
+            there = [
+                {"rfilename": str(one.relative_to(self.models[model])), "size": one.stat().st_size} for one in files
+            ]
+            return self.reply(handler, 200, json.dumps({"id": model, "sha": SHA, "siblings": there}).encode())
         if api and what == "tree":
             entries = [
                 {"type": "file", "path": str(one.relative_to(self.models[model])), "size": one.stat().st_size}

@@ -34,7 +34,8 @@ def load_adapter(model: VisionTransformer, folder: Path) -> None:
     else of the model is frozen. Raises ValueError, with the folder, for an adapter of another kind or for another
     model, which stays as it was, and OSError for files.
     """
-    config, tensors = read_json(folder / CONFIG) or {}, read_file(folder / TENSORS)[0]
+    config, older = read_json(folder / CONFIG) or {}, folder / "adapter_model.bin"
+    tensors = read_file(older if older.exists() else folder / TENSORS)[0]
     try:
         if unread := [
             f"{key} {config.get(key)!r}" for key, plain in _PLAIN.items() if config.get(key) not in (plain, None)

@@ -44,8 +44,13 @@ def fetch_from_hub(name: str, progress: bool = True) -> Path:
     try:
         if at and not revision:
             raise errors.HFValidationError
-        files = [file.rfilename for file in huggingface_hub.HfApi().model_info(**where).siblings or ()]
-        return Path(huggingface_hub.snapshot_download(**where, allow_patterns=_needed(name, files)))
+        there = huggingface_hub.HfApi().model_info(**where, files_metadata=True).siblings or ()
+        sizes = {file.rfilename: file.size for file in there}
+        needed = _needed(name, sizes)
+        folder = Path(huggingface_hub.snapshot_download(**where, allow_patterns=needed))
+        if any(sizes.get(file.name) not in (None, file.stat().st_size) for file in folder.iterdir()):  # half written
+            huggingface_hub.snapshot_download(**where, allow_patterns=needed, force_download=True)
+        return folder
     except errors.HFValidationError:
         raise ValueError(f"hf:{name}: expected hf:ORGANIZATION/NAME or hf:ORGANIZATION/NAME@REVISION") from None
     except errors.RevisionNotFoundError:

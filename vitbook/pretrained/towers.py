@@ -95,7 +95,7 @@ def load_towers(source: str | Path, progress: bool = True) -> PretrainedTowers:
         image, width = seen.model, project.out_features
         if (images := getattr(image.head, "out_features", image.config.dim)) != width:
             raise ValueError(f"the towers do not meet: images become {images} numbers, and prompts {width}")
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # settings beside weights may be anything
         raise ValueError(f"{name}: {error}") from None
     model = TwoTowers(image, text, width, to_logits)
     model.project_text, model.project_image, image.head = project, image.head, nn.Identity()
@@ -125,12 +125,12 @@ def _text_tower(
         raise ValueError(f"the text tower's {infinite[0]}: expected finite numbers, got NaN or infinity")
     (vocabulary, dim), length = ours["embedding.weight"].shape, ours["positions"].shape[1]
     settings: dict[str, Any] = _stated(folder, layout) or {"num_heads": max(dim // 64, 1), "activation": activation}
-    causal, end = layout.name == "clip", settings.pop("end", None)
+    causal, end, clean = layout.name == "clip", settings.pop("end", None), settings.pop("clean", None)
     depth, hidden = sum(name.endswith("fc1.weight") for name in ours), ours["encoder.blocks.0.mlp.fc1.weight"].shape[0]
     plain: dict[str, Any] = dict(
         num_classes=0, dim=dim, depth=depth, mlp_dim=hidden, norm_eps=_DEFAULTS[layout.name]["layer_norm_eps"]
     )
-    tokenizer, padding, hides = _tokenizer(folder, vocabulary, length, end)
+    tokenizer, padding, hides = _tokenizer(folder, vocabulary, length, end, clean)
     encoder, hides = ModernConfig(**plain | settings), hides and not causal  # whose tokens see no padding anyway
     tower = SubwordTextTower(encoder, vocabulary, length, tokenizer, causal, end, padding, hides)
     weight, bias = ours.pop("project.weight"), ours.pop("project.bias", None)
@@ -146,13 +146,13 @@ def _text_tower(
 
 
 def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
-    """What the files beside weights state of the text tower, as fields of `ModernConfig` and "end"; {} for nothing."""
+    """What the files beside weights state of a text tower: fields of `ModernConfig`, "end", and "clean" of OpenCLIP."""
     if config := (read_json(folder / "config.json") or {}).get("text_config"):
         config = _DEFAULTS[layout.name] | config
         if (act := config["hidden_act"]) not in ACTIVATION:
             raise ValueError(f"hidden_act {act!r} of the text tower: known are {', '.join(ACTIVATION)}")
         end = config.get("eos_token_id")
-        settings = dict(num_heads=config["num_attention_heads"], norm_eps=config["layer_norm_eps"])
+        settings = dict(num_heads=config["num_attention_heads"], norm_eps=float(config["layer_norm_eps"]))
         # a wrong number of old files of CLIP's, in which the highest is the sign
         return settings | dict(activation=ACTIVATION[act], end=end if layout.name == "clip" and end != 2 else None)
     whole = (read_json(folder / "open_clip_config.json") or {}).get("model_cfg") or {}
@@ -163,13 +163,17 @@ def _stated(folder: Path, layout: Layout) -> dict[str, Any]:
     tanh = (config.get("act_kwargs") or {}).get("approximate") == "tanh"
     activation = "quick_gelu" if whole.get("quick_gelu") else "gelu_tanh" if tanh else "gelu"
     eps = (config.get("norm_kwargs") or {}).get("eps", 1e-5)
-    return dict(num_heads=config["heads"], norm_eps=eps, activation=activation)
+    clean = (config.get("tokenizer_kwargs") or {}).get("clean", "lower")
+    return dict(num_heads=config["heads"], norm_eps=float(eps), activation=activation, clean=clean)
 
 
 def _tokenizer(
-    folder: Path, vocabulary: int, length: int, end: int | None
+    folder: Path, vocabulary: int, length: int, end: int | None, clean: str | None
 ) -> tuple[Callable[[Sequence[str]], list[list[int]]], int, bool]:
-    """What makes integers of prompts, by the tokenizer.json in a folder; what fills them up; whether that is hidden."""
+    """What makes integers of prompts, by the tokenizer.json in a folder; what fills them up; whether that is hidden.
+
+    end: the sign that must be behind a prompt; clean: what OpenCLIP does to prompts, None if it is not OpenCLIP's.
+    """
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -191,13 +195,12 @@ def _tokenizer(
     kind, sign = str(config.get("tokenizer_class")), config.get("pad_token")
     sign = sign.get("content") if isinstance(sign, dict) else sign
     padding = tokenizer.token_to_id(str(sign)) or 0
-    lower, bare = kind.startswith(("Siglip", "Gemma")), kind.startswith("SiglipTokenizer")
+    lower = clean is not None or kind.startswith(("Siglip", "Gemma"))
+    bare = clean == "canonicalize" or kind.startswith("SiglipTokenizer")
     punctuation = str.maketrans("", "", string.punctuation)
     # of a tokenizer_config.json, what transformers takes where nothing is stated; a sign of a prompt is never hidden
-    hides = (
-        "attention_mask" in config.get("model_input_names", ["attention_mask"] if config else [])
-        and padding not in signs
-    )
+    hides = bool(config) and clean is None and padding not in signs
+    hides = hides and "attention_mask" in config.get("model_input_names", ["attention_mask"])
     left = config.get("padding_side", "left" if kind.startswith(("Siglip2", "Gemma")) else "right") == "left"
 
     def read(prompts: Sequence[str]) -> list[list[int]]:

@@ -108,6 +108,15 @@ def test_a_cache_that_lacks_a_part_of_the_weights_says_so(hub, theirs, monkeypat
         fetch_from_hub("somebody/tiny")
 
 
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_file_that_was_half_written_is_fetched_again(hub, theirs, file):
+    damaged = fetch_from_hub("somebody/tiny", progress=False) / file
+    whole = damaged.read_bytes()
+    damaged.resolve().write_bytes(whole[:100])
+    assert (fetch_from_hub("somebody/tiny", progress=False) / file).read_bytes() == whole
+    assert hub.files().count(file) == 2
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

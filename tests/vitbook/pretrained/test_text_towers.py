@@ -187,6 +187,10 @@ def test_the_names_of_openclip(prefix, tmp_path):
     with torch.no_grad():
         logits = theirs(model, images, towers.model.text.tokenize(PROMPTS))
         assert_close(towers.model(images, PROMPTS), logits, rtol=0, atol=1e-6)
+    facts["text_cfg"] |= {"tokenizer_kwargs": {"clean": "canonicalize"}}
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": facts}))
+    tokenize = load_towers(tmp_path).model.text.tokenize
+    assert tokenize(["A  Cat!"]).equal(tokenize(["a cat"]))
 
 
 def test_siglip_reads_in_lower_case_and_the_first_without_punctuation(tmp_path):
