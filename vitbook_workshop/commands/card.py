@@ -14,7 +14,11 @@ from torch import Tensor
 import vitbook
 from vitbook._common.files import write_whole
 from vitbook.checkpoint import save_checkpoint
-from vitbook.pretrained import Pretrained, huggingface_config, load_pretrained, to_huggingface, to_timm
+from vitbook.finetuning import add_lora
+from vitbook.pretrained import Pretrained, huggingface_config, load_pretrained, save_adapter, to_huggingface, to_timm
+from vitbook.pretrained.adapters import TRANSFORMERS
+from vitbook.pretrained.layouts import TIMM
+from vitbook.pretrained.loading import open_weights
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands.run_results import evaluate_run
 from vitbook_workshop.commands.run_settings import Run, read_run
@@ -34,9 +38,10 @@ def write_card(checkpoint: Path, folder: Path, license: str, data_dir: Path | No
     """Put README.md and the weights of a run's best epoch into a folder, as it can be uploaded to the Hugging Face Hub.
 
     The folder itself is one of transformers, with config.json, preprocessor_config.json and model.safetensors; timm/ in
-    it is one of timm's. Of models that these have no class for, it holds a checkpoint of ours. checkpoint: as in
-    `evaluate_run`; license: under which the data may be used, in the Hub's words, such as "cc-by-4.0"; data_dir: where
-    the data set is now. Raises ValueError for a folder that holds something already, and what `evaluate_run` raises.
+    it is one of timm's. Of models that these have no class for, it holds a checkpoint of ours. Of a run that trained
+    LoRA, adapter/ holds that alone, for peft. checkpoint: as in `evaluate_run`; license: under which the data may be
+    used, in the Hub's words, such as "cc-by-4.0"; data_dir: where the data set is now. Raises ValueError for a folder
+    that holds something already, and what `evaluate_run` raises.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name a new folder with --out")
@@ -57,6 +62,12 @@ def write_card(checkpoint: Path, folder: Path, license: str, data_dir: Path | No
     for name, content in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
         write_whole(folder / name, content)
+    if run.tune == "lora" and not without:
+        alone = VisionTransformer(model.config)
+        add_lora(alone, run.lora_rank)
+        alone.load_state_dict(open_weights(checkpoint).content)
+        layout = TIMM if str(run.init).startswith("timm:") else TRANSFORMERS
+        save_adapter(alone, folder / "adapter", str(run.init).removeprefix("hf:"), layout)
     write_whole(folder / "README.md", _readme(run, weights, license, right, count, without).encode())
     x = torch.randn(4, model.config.channels, *weights.preprocessing.image_size)
     with torch.no_grad():
@@ -91,7 +102,9 @@ def _files_for_timm(weights: Pretrained, names: tuple[str, ...]) -> dict[str, by
     """What `timm.create_model("local-dir:…")` reads, by name."""
     c, seen = weights.model.config, weights.preprocessing
     arguments = dict(img_size=c.sides, patch_size=c.patch_size, in_chans=c.channels, embed_dim=c.dim, depth=c.depth)
-    arguments |= dict(num_heads=c.num_heads, mlp_ratio=c.mlp_dim / c.dim, qkv_bias=c.qkv_bias)
+    ratio = c.mlp_dim / c.dim
+    ratio += 0.5 / c.dim if int(c.dim * ratio) != c.mlp_dim else 0  # timm rounds the product down
+    arguments |= dict(num_heads=c.num_heads, mlp_ratio=ratio, qkv_bias=c.qkv_bias)
     looks = dict(input_size=(c.channels, *c.sides), fixed_input_size=True, mean=seen.mean, std=seen.std, crop_pct=1.0)
     looks |= dict(interpolation=seen.interpolation, crop_mode="center", num_classes=c.num_classes)
     looks |= dict(first_conv="patch_embed.proj", classifier="head")
@@ -126,6 +139,7 @@ def _readme(run: Run, weights: Pretrained, license: str, right: int, count: int,
     sees = f"{'×'.join(map(str, seen.image_size))} pixels, {'in color' if len(seen.mean) == 3 else 'gray'}"
     moments = f"mean {_numbers(seen.mean)} and standard deviation {_numbers(seen.std)}"
     load = _LOAD_HERE.format(why=without) if without else _LOAD
+    load += _LOAD_ADAPTER.format(init=run.init) if run.tune == "lora" and not without else ""
     return (
         "---\n"
         + "".join(f"{key}: {json.dumps(value)}\n" for key, value in facts.items())
@@ -170,6 +184,16 @@ model = timm.create_model("local-dir:FOLDER/timm", pretrained=True)
 Both scale before they cut, where training cuts first: their images may differ by rounding.
 """
 
+
+_LOAD_ADAPTER = """
+With peft, on {init} itself, with images of the size and channels above, `adapter/` alone is enough:
+
+```python
+from peft import PeftModel
+
+model = PeftModel.from_pretrained(base, "FOLDER/adapter")
+```
+"""
 
 _LOAD_HERE = """```python
 from vitbook.pretrained import load_pretrained

@@ -68,6 +68,23 @@ def test_timm_loads_its_folder_with_equal_logits(run, tmp_path, torchvision):
     assert theirs.pretrained_cfg["mean"] == pytest.approx(open_model(run).preprocessing.mean)
 
 
+def test_lora_of_a_run_is_written_alone(tmp_path):
+    """On its own base it computes what the run's model computes."""
+    transformers = pytest.importorskip("transformers")
+    sizes = dict(hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20)
+    config = transformers.ViTConfig(**sizes, image_size=8, patch_size=4, num_channels=1, layer_norm_eps=1e-6)
+    base, run, card = (tmp_path / name for name in ("base", "run", "card"))
+    transformers.ViTForImageClassification(config).save_pretrained(base)
+    options = "--tune lora --lora-rank 3 --epochs 1 --batch-size 256 --no-progress".split()
+    assert main(["train", "--init", str(base), *options, "--folder", str(run)]) == 0
+    write_card(run, card, "mit")
+    assert "PeftModel" in (card / "README.md").read_text()
+    adapted, x = open_model(str(card / "adapter")).model.cpu(), torch.randn(3, 1, 8, 8)
+    assert adapted.encoder.blocks[0].attn.qkv.lora_b.any()
+    with torch.no_grad():
+        assert_close(adapted(x), open_model(run).model.cpu()(x), rtol=0, atol=1e-5)
+
+
 def test_a_model_that_they_have_no_class_for_stays_a_checkpoint_of_ours(tmp_path, capsys):
     assert main(["train", *SMALL, "--pool", "mean", "--folder", str(tmp_path / "run")]) == 0
     capsys.readouterr()
