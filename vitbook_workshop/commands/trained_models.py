@@ -117,6 +117,8 @@ def _by_words(
 ) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
     """The probabilities of names in words, by two towers."""
     towers = load_towers(source)
+    if len(names) == 1 and not towers.sigmoid:
+        raise ValueError(f"of one name, {names[0]!r}, a softmax always says 100 %: name what else there may be, too")
     _warn(towers.notes)
     model = towers.model.to(device())
     words = model.read(names)
