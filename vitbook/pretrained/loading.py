@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vitbook._common.files import ASSETS
 from vitbook._common.json_config import from_json
-from vitbook._common.meta_device import shapes_alone
+from vitbook._common.meta_device import shapes_alone, unfilled
 from vitbook._common.suggestions import listed, unknown
 from vitbook._common.validation import is_whole
 from vitbook.distillation import DistilledVisionTransformer
@@ -26,7 +26,7 @@ from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
 from vitbook.pretrained.stated import Stated, read_stated
 from vitbook.pretrained.translating import Translation, translate
-from vitbook.pretrained.weight_files import IN_FOLDERS, read_file, tensors_in
+from vitbook.pretrained.weight_files import IN_FOLDERS, Mapped, read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 
 _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
@@ -47,6 +47,7 @@ class OpenedWeights:
     published: Published | None = None
     stated: Stated = Stated()  # by files beside it
     part: str = ""  # which of several models in it: what follows # in its name
+    once: bool = False  # whether one model alone is made of it, which may keep its memory
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,9 @@ def load_pretrained(
     Raises ValueError, with tensor, expected and got, for weights that do not fit and files that are damaged;
     FileNotFoundError and other OSErrors for files; ConnectionError, with what to put where, for downloads.
     """
-    opened = source if isinstance(source, OpenedWeights) else open_weights(source, mirrors, progress)
+    opened = source
+    if not isinstance(opened, OpenedWeights):
+        opened = replace(open_weights(opened, mirrors, progress), once=isinstance(source, str | Path))
     facts, entry, stated = opened.facts, opened.published, opened.stated
     with _errors_that_name(opened.source):
         tensors, nest, notes = tensors_in(opened.content, opened.part)
@@ -122,7 +125,9 @@ def load_pretrained(
         hidden = _hidden_layer(weights)
         if hidden and keeps_head and config.num_classes:
             raise ValueError(f"{hidden[0]}: {_HIDDEN}: ask for another num_classes")
-        model = _build(config, weights)
+        if isinstance(opened.content, Mapped):  # what was laid together from several tensors is not read again
+            opened.content.forget()
+        model = _build(config, weights, opened.once)
 
     notes += [*stated.notes, *(f"dropped {name}" for name in weights.dropped)]
     if weights.beside:
@@ -361,8 +366,11 @@ def _config(
     return (ViTConfig if shapes.keys() <= plain else ModernConfig)(**shapes)
 
 
-def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
-    """A model of this shape with the weights. One far larger than they are is refused before it takes any memory."""
+def _build(config: ViTConfig, weights: Translation, keep: bool) -> VisionTransformer:
+    """A model of this shape with the weights. One far larger than they are is refused before it takes any memory.
+
+    keep: whether their memory, which may be a file's, becomes the model's.
+    """
     tensors = weights.tensors
     modern, distilled = isinstance(config, ModernConfig), DISTILLATION in tensors
     kind: type[Any] = ModernViT if modern else VisionTransformer
@@ -380,13 +388,14 @@ def _build(config: ViTConfig, weights: Translation) -> VisionTransformer:
             raise ValueError(f"a model of {needed:,} numbers and weights of {held:,}")
     except (RuntimeError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"the shape is not that of the weights: {error}") from None
-    model = kind(config)
-    _fill(model, weights)
+    with unfilled():
+        model = kind(config)
+    _fill(model, weights, keep)
     return model
 
 
 @torch.no_grad()
-def _fill(model: VisionTransformer, weights: Translation) -> None:
+def _fill(model: VisionTransformer, weights: Translation, keep: bool = False) -> None:
     """Put every tensor in its place, or raise ValueError with all that is wrong and leave the model as it was."""
     places, tensors, origin = model.state_dict(), weights.tensors, weights.origin
     wrong = [f"missing {name}" for name in places.keys() - tensors.keys()]
@@ -397,10 +406,13 @@ def _fill(model: VisionTransformer, weights: Translation) -> None:
             wrong.append(f"{origin[name]}: expected shape {tuple(place.shape)}, got {tuple(tensor.shape)}")
         elif tensor.is_floating_point() != place.is_floating_point():
             wrong.append(f"{origin[name]}: expected {place.dtype}, got {tensor.dtype}")
-        elif not tensor.to(place.dtype).isfinite().all():
+        elif not all(end.isfinite() for end in tensor.to(place.dtype).aminmax()):
             wrong.append(f"{origin[name]}: expected finite numbers, got NaN or infinity")
     if wrong:
         named = listed(sorted(wrong), most=6, between="; ")
         raise ValueError(f"these weights, in the layout {weights.layout.name}, do not fit the model: {named}")
-    for name, place in places.items():
+    if keep:
+        kept = {name: tensors[name].to(place.dtype).contiguous() for name, place in places.items()}
+        model.load_state_dict(kept, assign=True)
+    for name, place in places.items() if not keep else ():
         place.copy_(tensors[name])

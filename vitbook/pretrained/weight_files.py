@@ -5,6 +5,7 @@ For safetensors and npz, that holds by their format; for pickles, by `torch.load
 """
 
 import json
+import mmap
 import os
 import pickle
 import re
@@ -129,7 +130,7 @@ def _contents(path: Path, file: BinaryIO, trusted: bool) -> Mapping:
     """What a file holds. Weights are mapped into memory where the format allows it."""
     beginning = file.read(64)
     if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") <= path.stat().st_size:
-        return load_file(path)
+        return _mapped(load_file(path), file)  # which has checked it
     kind = next((what for pattern, what in _BEGINNINGS if re.match(pattern, beginning, re.DOTALL)), None)
     if kind and not beginning.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04")):
         raise ValueError(f"it is {kind}")
@@ -155,6 +156,30 @@ def _contents(path: Path, file: BinaryIO, trusted: bool) -> Mapping:
             "install torch 2.10 or later, or get the weights as safetensors"
         )
     return torch.load(file, map_location="cpu", weights_only=True)
+
+
+class Mapped(dict):
+    """The tensors of a file of safetensors as memory that the file's own pages fill, each when it is read."""
+
+    memory: mmap.mmap
+
+    def forget(self) -> None:
+        """Let go of the pages that were read, where the system can: what is needed again is read again."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.memory.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped(tensors: dict[str, Tensor], file: BinaryIO) -> Mapped:
+    """The same tensors, which torch has mapped to another place, where their pages can be let go of."""
+    file.seek(0)
+    begin = 8 + int.from_bytes(file.read(8), "little")
+    header, mapped = json.loads(file.read(begin - 8)), Mapped(tensors)
+    mapped.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    for name, t in tensors.items():
+        if count := t.numel():
+            start = begin + header[name]["data_offsets"][0]
+            mapped[name] = torch.frombuffer(mapped.memory, dtype=t.dtype, offset=start, count=count).view(t.shape)
+    return mapped
 
 
 def _would_import(message: str) -> str:

@@ -13,6 +13,7 @@ from vitbook._downloads.datasets import SOURCES
 from vitbook.data import Dataset, load_dataset
 from vitbook.engine import TrainConfig
 from vitbook.finetuning import TUNINGS
+from vitbook.modern import ModernConfig
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.loading import OpenedWeights
 from vitbook.vit import CONFIGS, ViTConfig
@@ -57,6 +58,13 @@ class Run:
     def place(self) -> Path:
         """The folder of what comes of it."""
         return self.folder or Path("runs") / self.model
+
+
+@dataclass(frozen=True)
+class _RunOfLaterParts(Run):
+    """As its file describes a run whose weights to begin with have some of the later parts."""
+
+    vit: ModernConfig = ModernConfig()
 
 
 # How each way of tuning trains unless told otherwise, on photographs. The last three rates are at most half of the best
@@ -123,7 +131,9 @@ def read_run(path: Path) -> Run:
     """
     content = read_whole(path)
     try:
-        return from_json(Run, _with_shape(json.loads(content)))
+        facts = _with_shape(json.loads(content))
+        later = isinstance(facts, dict) and "registers" in (facts.get("vit") or ())
+        return Run(**vars(from_json(_RunOfLaterParts if later else Run, facts)))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} describes no run: {error}") from None
 

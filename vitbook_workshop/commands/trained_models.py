@@ -42,9 +42,9 @@ def open_model(source: Path | str) -> Pretrained:
         return replace(weights, class_names=names if len(names) == weights.model.config.num_classes else None)
     if os.path.exists(source):
         refuse_pipes(Path(source))
-    opened = open_weights(source)
+    opened = replace(open_weights(source), once=True)
     weights = _convolutional(opened) if "widths" in (opened.facts.get("model") or ()) else load_pretrained(opened)
-    _warn(weights.notes)
+    say_what_is_assumed(weights.notes)
     weights.model.to(device())
     return weights
 
@@ -105,7 +105,8 @@ def _by_classes(source: Path | str) -> tuple[Callable[[Tensor], Tensor], Preproc
     """The probabilities of the classes that a model's own head has, and their names, if they are known."""
     weights = open_model(source)
     if not weights.model.config.num_classes:
-        raise ValueError(f"the weights {source} have no head, and so name no classes")
+        dropped = "; ".join(note for note in weights.notes if note.startswith("dropped"))
+        raise ValueError(f"the weights {source} have no head, and so name no classes{dropped and f': {dropped}'}")
     if any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside):
         raise ValueError(f"the head of {source} is no classifier: say what to look for, as --names 'a cat' 'a dog'")
     return lambda x: weights.model(x).softmax(dim=-1), weights.preprocessing, weights.class_names or ()
@@ -119,7 +120,7 @@ def _by_words(
     towers = load_towers(source)
     if len(names) == 1 and not towers.sigmoid:
         raise ValueError(f"of one name, {names[0]!r}, a softmax always says 100 %: name what else there may be, too")
-    _warn(towers.notes)
+    say_what_is_assumed(towers.notes)
     model = towers.model.to(device())
     words = model.read(names)
     return (
@@ -129,7 +130,7 @@ def _by_words(
     )
 
 
-def _warn(notes: Iterable[str]) -> None:
+def say_what_is_assumed(notes: Iterable[str]) -> None:
     """Say what weights do not tell."""
     for note in (note for note in notes if note.endswith(NOT_STATED)):
         warnings.warn(note, stacklevel=3)

@@ -15,9 +15,10 @@ from vitbook.engine import check_fit, fit
 from vitbook.finetuning import prepare
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.loading import OpenedWeights
-from vitbook.vit import VisionTransformer
+from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands.run_settings import Run, image_folder, load_images, read_run, write_run
 from vitbook_workshop.commands.teachers import load_teacher
+from vitbook_workshop.commands.trained_models import say_what_is_assumed
 
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what it tells each process that it starts; others set some of them
 _NOT_IN_WEIGHTS = ("num_classes", "dropout", "attention_dropout", "drop_path")  # what weights do not settle
@@ -42,14 +43,17 @@ def train_run(
         shape = dict(image_size=(height, width), channels=data.train.images.shape[1], num_classes=len(data.class_names))
         torch.manual_seed(run.train.seed)
         run = replace(run, vit=replace(run.vit, **shape))
+        if run.cnn and run.init is not None:
+            raise ValueError(f"init {run.init} is for a Vision Transformer: drop it, or cnn {run.cnn}")
         if run.cnn:
             model = WhiteningCNN(CNNConfig(**shape, widths=run.cnn))
             model.whiten(data.normalize(data.train.images[:5000]))
+        elif run.init is not None:
+            model, moments = _begun_with(run.init, run.vit, weights)
+            data = replace(data, given_moments=moments)
+            prepare(model, run.tune, run.lora_rank)
         else:
             model = VisionTransformer(run.vit)
-        if run.init is not None:
-            data = replace(data, given_moments=_begin_with(run.init, model, weights))
-            prepare(model, run.tune, run.lora_rank)
         teacher = run.teacher and load_teacher(run.teacher, data)
         check_fit(model, data, run.train)
         with alone_in(run.place) if idist.get_rank() == 0 else nullcontext():
@@ -73,21 +77,22 @@ def with_seeds(run: Run, seeds: int) -> list[Run]:
     return [replace(run, folder=run.place / f"seed_{n}", train=replace(run.train, seed=n)) for n in every]
 
 
-def _begin_with(init: str, model: VisionTransformer, opened: OpenedWeights | None) -> tuple[Tensor, Tensor]:
-    """Give a model all of some weights but their head. Returns their mean and standard deviation of images, (C,), (C,).
+def _begun_with(
+    init: str, config: ViTConfig, opened: OpenedWeights | None
+) -> tuple[VisionTransformer, tuple[Tensor, Tensor]]:
+    """A model with all of some weights but their head, and their mean and standard deviation of images, (C,) and (C,).
 
-    Raises ValueError where the model is of another kind or shape than they, image size and channels apart.
+    Raises ValueError where the config is of another shape than they, image size and channels apart.
     """
-    config = model.config
     weights = load_pretrained(opened or init, num_classes=0, image_size=config.image_size, channels=config.channels)
-    if type(weights.model) is not type(model):
-        raise ValueError(f"{init} must be a {type(model).__name__}, got a {type(weights.model).__name__}")
-    for name in (option.name for option in fields(config) if option.name not in _NOT_IN_WEIGHTS):
-        theirs, ours = getattr(weights.model.config, name), getattr(config, name)
-        if ours != theirs:
-            raise ValueError(f"{name} must be {theirs} as in {init}, got {ours}")
+    say_what_is_assumed(weights.notes)
+    theirs = weights.model.config
+    for name in (option.name for option in fields(theirs) if option.name not in _NOT_IN_WEIGHTS):
+        if (ours := getattr(config, name, None)) != getattr(theirs, name):
+            raise ValueError(f"{name} must be {getattr(theirs, name)} as in {init}, got {ours}")
+    model = type(weights.model)(config)
     model.load_state_dict(model.state_dict() | weights.model.state_dict())
-    return weights.preprocessing.moments
+    return model, weights.preprocessing.moments
 
 
 @contextmanager

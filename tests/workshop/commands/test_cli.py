@@ -302,7 +302,6 @@ HUGE = str(10**23)
         ("train --init {file} --tune half", 2, "tune must be one of probe, lora, layers, all, got 'half'"),
         ("train --init {file} --tune lora --lora-rank 65", 1, "rank must be at most 64, the narrower side of the map"),
         ("train --init {file} --layer-decay 2", 1, "decay must be above 0 and at most 1, got 2.0"),
-        ("train --init {distilled}", 1, "must be a VisionTransformer, got a DistilledVisionTransformer"),
         ("predict --weights {file} {digit} --top 0", 1, "top must be at least 1, got 0"),
         ("predict --weights {headless} {digit}", 1, "have no head, and so name no classes"),
         ("predict {digit} --checkpoint {trained} --weights vitbook:mae", 1, "name a checkpoint or weights, got both: "),
@@ -509,6 +508,23 @@ def test_train_begins_with_the_weights_of_others(tmp_path, foreigners, capsys):
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--resume"]) == 0
     assert main(["evaluate", str(folder)]) == 0
     assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["layer scale", "distilled"])
+def test_training_begins_with_every_kind_of_model_that_is_loaded(tmp_path, kind):
+    state = foreign.timm(distilled=kind == "distilled", dim=64)
+    if kind == "layer scale":
+        state |= {f"blocks.{i}.ls{n}.gamma": torch.rand(64) for i in range(foreign.DEPTH) for n in (1, 2)}
+    torch.save(state, tmp_path / "theirs.pth")
+    folder = tmp_path / "run"
+    assert main(["train", "--init", str(tmp_path / "theirs.pth"), "--folder", str(folder), *NO_STEPS]) == 0
+    expected = load_pretrained(tmp_path / "theirs.pth", num_classes=10, image_size=8, channels=1).model
+    kept = load_pretrained(folder).model
+    assert type(kept) is type(expected) and kept.config == expected.config
+    assert all(torch.equal(tensor, expected.state_dict()[name]) for name, tensor in kept.state_dict().items())
+    again = ["train", "--config", str(folder / "run.json"), "--no-progress"]
+    assert main([*again, "--resume"]) == main([*again, "--folder", str(tmp_path / "2")]) == 0
+    assert weights(folder) == weights(tmp_path / "2")
 
 
 @pytest.mark.parametrize("tune", ["probe", "lora", "layers", "all"])
