@@ -38,7 +38,7 @@ def a_token_is_a_rectangle(tested: ModelUnderTest) -> None:
         if not recorded.attentions or not depends(recorded.attentions[0].queries, images):
             raise NotAsked("no attention was seen whose queries are made of the image")
         rows = matrices(recorded.attentions[0].queries)[-1]
-        middle = [row @ tested.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
+        middle = [row.to(tested.dtype) @ tested.normal(len(row)) for row in rows[len(rows) // 2 :][:3]]
         _expect_whole_vectors(middle, recorded.feature_map)
         slopes = [torch.autograd.grad(number, images, retain_graph=True)[0] for number in middle]
         pixels = pixels + torch.stack(slopes).ne(0)  # (tokens, B, C, H, W)

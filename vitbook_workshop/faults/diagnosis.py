@@ -14,7 +14,7 @@ from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import ATTENTION_SEEN, Finding, ask, report, skip_if
 from vitbook_workshop.faults.invariants import INVARIANTS, MustHold
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
-from vitbook_workshop.faults.plain_flex_attention import plain_flex_attention
+from vitbook_workshop.faults.plain_kernels import plain_kernels
 from vitbook_workshop.faults.whose_error import arose_here, in_one_line, with_place_here
 
 answer = partial(ask, certain="measured, and it holds of every right design")
@@ -72,7 +72,7 @@ def examine(
 @contextmanager
 def repeatable() -> Iterator[None]:
     """Meanwhile, random numbers are the same at every call, and gradients are kept."""
-    with torch.random.fork_rng(), torch.enable_grad(), plain_flex_attention():
+    with torch.random.fork_rng(), torch.enable_grad(), plain_kernels():
         torch.manual_seed(0)
         yield
 

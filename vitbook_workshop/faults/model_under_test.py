@@ -16,7 +16,7 @@ from vitbook_workshop.faults.blocks_alike import calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.numbers_from_nowhere import Met, drawn_in_forward
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
-from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, is_large
+from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, is_large, parts_of
 
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
 
@@ -127,7 +127,7 @@ class ModelUnderTest:
         try:
             return self.record(model, images)
         except Exception as error:
-            return error, next(tensors_in(seeded(model, images)))
+            return error, _first(seeded(model, images))
 
     @property
     def recorded(self) -> OperationRecorder:
@@ -326,13 +326,12 @@ def _said(what: str, error: Exception) -> str:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dictionaries; logits before all else in one that has them."""
+    """The tensors in nested tuples, lists, dictionaries and dataclasses; of one that has logits, these alone."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(({"logits": value["logits"]} if "logits" in value else value).values()))
-    elif isinstance(value, list | tuple):
-        for part in value:
+        yield from value.unbind() if value.is_nested else [value]
+    elif not isinstance(value, str | nn.Module):
+        parts = parts_of(value)
+        for part in [parts["logits"]] if "logits" in parts else parts.values():
             yield from tensors_in(part)
 
 
@@ -350,7 +349,13 @@ def logits_of(model: nn.Module, images: Tensor, seed: int = 1) -> Tensor:
     Of a model that gives more in training, the first.
     """
     with torch.no_grad():
-        return next(tensors_in(seeded(model, images, seed)))
+        return _first(seeded(model, images, seed))
+
+
+def _first(output: Any) -> Tensor:
+    tensor = next(tensors_in(output), None)
+    skip_if(tensor is None, "no tensor is found in what it returns")
+    return tensor
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Numbers in a forward pass that neither an image nor a parameter made: drawn at random there, or constant."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,17 +42,12 @@ class ForwardWatch(OperationWatch):
         self._images, self._drawn = {storage(images)}, {}  # storage → "numbers" or "mask"
         self._kept: list = []  # so that no other tensor takes over a storage
 
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        result = operation(*args, **(kwargs or {}))
-        name = operation.overloadpacket.__name__
+    def see(self, name: str, given: list[Tensor], args: tuple, named: dict[str, Any], result: Any) -> None:
         self.over |= self.until_attention and ("softmax" in name or name.startswith("_scaled_dot"))
         if not self.over:
             results = [x for x in (result if isinstance(result, tuple | list) else [result]) if isinstance(x, Tensor)]
-            given = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
-            named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
             self._look(name, given, named, results)
             self._kept += results
-        return result
 
     def _look(self, name: str, given: list[Tensor], named: dict, results: list[Tensor]) -> None:
         if name in CREATED:
@@ -106,8 +102,11 @@ def _how(name: str, other: Tensor) -> str:
 
 
 def storage(x: Tensor) -> int:
-    """What tells whether two tensors are views of the same numbers."""
-    return x.untyped_storage().data_ptr()
+    """What tells whether two tensors are views of the same numbers; nested or sparse ones have no such thing."""
+    try:
+        return x.untyped_storage().data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return id(x)
 
 
 def drawn_in_forward(model: nn.Module, images: Tensor) -> list[Met]:

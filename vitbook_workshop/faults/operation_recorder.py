@@ -50,7 +50,8 @@ class AttentionSeen:
 class Origin:
     """Where a tensor comes from."""
 
-    # "parameter", "linear", "norm", "activation", "sum", "product", "exp", "softmax", "blend"; "" for others
+    # "parameter", "linear", "norm", "activation", "sum", "product", "logsumexp", "log_softmax", "exp", "softmax",
+    # "blend"; "" for others
     made_by: str = ""
     factor: float | None = 1.0  # the numbers that it was multiplied by since the last linear map; None for unknown
     width: int = 0  # of the vectors that the linear map or the product took
@@ -58,8 +59,9 @@ class Origin:
     fed: "Origin | None" = None  # the input of that map
     output: Tensor | None = None  # of that map, (..., tokens, D)
     operands: tuple[Tensor, ...] = ()  # of the product
+    factors: tuple[Tensor, ...] = ()  # that were multiplied number by number; of the last operation alone
     axis: int = -1  # over which the softmax runs
-    mixed: bool = False  # the weights of several heads are mixed after the softmax
+    mixed: bool = False  # weights need not sum to 1: heads are mixed, a sink takes a part, or they are divided later
     gain: nn.Parameter | None = None  # of the norm
     step: int = 0  # of the operation that made its numbers; what only moves them is none
     layer: int = 0  # how many attentions, one after another, they have come through
@@ -99,7 +101,7 @@ POOLS = "masked_fill masked_fill_ where mean sum amax max avg_pool2d adaptive_av
 MOVING = set(MOVES.split())
 KEEPS = MOVING | set(POOLS.split())
 REPARAMETRIZES = {"mul", "div", "add", "sub", "pow", "sqrt", "rsqrt", "linalg_vector_norm", "clamp_min", "exp"}
-ACTIVATIONS = {"gelu", "gelu_", "relu", "relu_", "silu", "silu_"}
+ACTIVATIONS = {"gelu", "relu", "silu"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
 
 
@@ -113,6 +115,19 @@ class OperationWatch(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # to hide it from torch.compile, torch would import all of that, for a second
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
+            return NotImplemented  # such as nested tensors, which do the same with plain ones inside
+        result = operation(*args, **(kwargs or {}))
+        named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
+        given = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
+        self.see(operation.overloadpacket.__name__, given, args, named, result)
+        return result
+
+    def see(self, name: str, given: list[Tensor], args: tuple, named: dict[str, Any], result: Any) -> None:
+        """Called after each operation. given: the tensors among its arguments; named: these by name."""
+        raise NotImplementedError
 
 
 class OperationRecorder(OperationWatch):
@@ -147,12 +162,8 @@ class OperationRecorder(OperationWatch):
         self._origins.clear()  # they hold every tensor there was
         self._parts.clear()
 
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        result = operation(*args, **(kwargs or {}))
-        named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
-        name, self.steps = operation.overloadpacket.__name__, self.steps + 1
-        tensors = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]
-        before = self.attentions[:]
+    def see(self, name: str, tensors: list[Tensor], args: tuple, named: dict[str, Any], result: Any) -> None:
+        self.steps, before = self.steps + 1, self.attentions[:]
         try:
             origin = self._origin_of(name, tensors, args, named, result) if tensors else Origin()
         except Enough:
@@ -167,7 +178,6 @@ class OperationRecorder(OperationWatch):
                 self._origins[id(tensor)] = origin, tensor
                 if name.endswith("_") and tensor._base is not None:  # written into a part of it
                     self._origins[id(tensor._base)] = origin, tensor._base
-        return result
 
     @property
     def layers(self) -> list[list[AttentionSeen]]:
@@ -185,28 +195,46 @@ class OperationRecorder(OperationWatch):
     def _origin_of(self, name: str, tensors: list[Tensor], args: tuple, named: dict, result: Any) -> Origin:
         self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))
         main = max(tensors, key=lambda x: (self.origin(x).operands != (), x.numel()))
+        if name.startswith("new_") or name.endswith("_like"):
+            return Origin()
         if name == "copy_":
             main = tensors[-1]
+        else:
+            name = name.removesuffix("_")
         origin = self.origin(main)
         self._note_norm(name, main, named, origin)
+        if name == "sum" and origin.factors:
+            return self._summed(*origin.factors, named["dim"], result)
         if name in KEEPS:
             return origin
         if name in REPARAMETRIZES and all(self.origin(x).made_by == "parameter" for x in tensors):
             return origin  # such as a matrix with rows of length 1
         if name == "cat":
-            return origin if len({self.origin(x).made_by for x in tensors}) == 1 else replace(origin, made_by="")
-        if name in ("sub", "sub_") and origin.operands:
-            return origin  # the largest score, for a safe softmax
-        if name in ("add", "add_"):
+            if len({self.origin(x).made_by for x in tensors}) == 1:
+                return origin
+            return replace(origin, mixed=True) if origin.operands else replace(origin, made_by="")  # a sink, or others
+        if name in ("add", "sub", "mul", "div"):
+            blend = next((x for x in map(self.origin, tensors) if x.made_by == "blend"), None)
+            if blend and len(tensors) == 2 and all(o is blend or o.operands for o in map(self.origin, tensors)):
+                return blend  # divided by the sum of its weights, at the end or block by block
+        if name == "sub" and origin.operands:  # the largest score, for a safe softmax, or the logarithm of the sum
+            total = next((x for x in map(self.origin, tensors) if x.made_by == "logsumexp"), None)
+            return replace(origin, made_by="log_softmax", axis=total.axis) if total else origin
+        if name == "add":
             return self._added(origin, tensors, result)
-        if name in ("mul", "mul_", "div", "div_"):
-            return self._scaled(origin, main, args[1] if main is args[0] else args[0], "div" in name)
-        if name == "exp" and origin.made_by == "product":
-            return replace(origin, made_by="exp")
-        if name in ("_softmax", "softmax", "_safe_softmax") and origin.made_by == "product":
-            return replace(origin, made_by="softmax", axis=named["dim"] % main.ndim - main.ndim)
+        if name in ("mul", "div"):
+            other = args[1] if main is args[0] else args[0]
+            return replace(self._scaled(origin, main, other, name == "div"), factors=_factors(name, main, other))
+        if name == "exp" and origin.made_by in ("product", "log_softmax"):
+            return replace(origin, made_by="exp" if origin.made_by == "product" else "softmax")
+        if origin.made_by == "product" and ("softmax" in name or name == "logsumexp"):
+            axis = named["dim"][0] if name == "logsumexp" else named["dim"]
+            made_by = next(kind for kind in ("logsumexp", "log_softmax", "softmax") if kind in name)
+            return replace(origin, made_by=made_by, axis=axis % main.ndim - main.ndim)
         if name in PRODUCTS:
             return self._multiplied(*tensors[-2:], named.get("alpha", 1.0), result)
+        if name == "linear":
+            return self._mapped(main, origin, tensors[1], result, main.shape[-1])
         if name == "convolution":
             x, weight = tensors[:2]
             if result.ndim == 4 and not self.attentions:
@@ -243,7 +271,7 @@ class OperationRecorder(OperationWatch):
     def _added(self, origin: Origin, terms: list[Tensor], result: Tensor) -> Origin:
         """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""
         if origin.operands:
-            return origin
+            return replace(origin, mixed=origin.mixed or origin.made_by == "exp")  # 1 + the sum, which divides them
         if any(isinstance(x, nn.Parameter) and x.ndim == 1 for x in terms):
             return replace(origin, output=_rows(result)) if origin.made_by == "linear" else origin
         factor = next((f for x in terms if (f := self.origin(x).factor) != 1.0), 1.0)
@@ -260,17 +288,18 @@ class OperationRecorder(OperationWatch):
         return replace(origin, made_by="sum" if alike else "", factor=factor)
 
     def _holds_tokens(self, result: Tensor, *terms: Tensor) -> bool:
-        """Whether it is (B, T, D), or, after an attention, (T, D) or a map (B, D, H, W)."""
+        """Whether it is (B, T, D), or, after an attention, (T, D), (B · T, D) or a map (B, D, H, W)."""
         if result.ndim == 3:
             return True
         after = any(self.origin(x).layer for x in terms)
-        return after and (result.ndim == 4 or len(result) == self.attentions[0].queries.shape[-2])
+        return after and (result.ndim == 4 or len(result) % self.attentions[0].queries.shape[-2] == 0)
 
     def _scaled(self, origin: Origin, x: Tensor, other: Any, divided: bool) -> Origin:
         """x · y or x / y: a scale, a gain, a normalization, or half of a rotation."""
-        if divided and origin.made_by == "exp" and isinstance(other, Tensor) and self.origin(other).made_by == "exp":
+        if origin.made_by == "exp" and isinstance(other, Tensor) and self.origin(other).made_by == "exp":
             axes = [i - x.ndim for i in range(x.ndim) if other.shape[i] == 1 < x.shape[i]]
-            return replace(origin, made_by="softmax", axis=axes[0] if axes else -1)
+            mixed = origin.mixed or self.origin(other).mixed
+            return replace(origin, made_by="softmax", axis=axes[0] if axes else -1, mixed=mixed)
         if origin.made_by == "softmax":
             return origin  # the sums of the weights will tell
         if not isinstance(other, Tensor) or other.ndim == 0:
@@ -293,19 +322,42 @@ class OperationRecorder(OperationWatch):
             return self._mapped(right.mT, b, left, result.mT, left.shape[-1])
         if a.made_by == b.made_by == "parameter":
             return Origin()
-        if a.made_by == "softmax":
-            return self._blended(a, left, right, b, result)
-        if b.made_by == "softmax":
-            return self._blended(b, right.mT, left.mT, a, result.mT)
+        if a.operands and (of := _weights(a, left)):
+            return self._blended(of, left, right, b, result)
+        if b.operands and (of := _weights(b, right.mT)):
+            return self._blended(of, right.mT, left.mT, a, result.mT)
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * alpha
         return Origin("product", factor, left.shape[-1], a.weight, a.fed, operands=(left, right))
 
+    def _summed(self, one: Tensor, other: Tensor, axes: list[int], result: Tensor) -> Origin:
+        """A product of matrices, or of a vector and a matrix, by numbers that were multiplied one by one."""
+        axes = [axis % one.ndim - one.ndim for axis in axes]
+        left, right = (one, other) if one.shape[-axes[0] - 3] == 1 or self.origin(one).operands else (other, one)
+        a, b = self.origin(left), self.origin(right)
+        whole = left.ndim > 2 and right.shape[-3] == 1 < left.shape[-3]  # not of one query alone
+        if axes == [-2] and left.shape[-1] == 1 and a.operands and (of := _weights(a, left[..., 0])):
+            if whole:
+                return self._blended(of, left[..., 0], right.squeeze(-3), b, result)
+            return self._blended(of, left.mT, right, b, result[..., None, :])
+        if axes == [-1] and left.shape[-2] == 1 and None not in (a.weight, b.weight) and not a.operands:
+            factor = None if None in (a.factor, b.factor) else a.factor * b.factor
+            rows = (left.squeeze(-2), right.squeeze(-3)) if whole else (left, right)
+            return Origin("product", factor, left.shape[-1], a.weight, a.fed, operands=rows)
+        return Origin()
+
     def _blended(self, origin: Origin, weights: Tensor, values: Tensor, of_values: Origin, result: Tensor) -> Origin:
-        sums = {axis: weights.sum(dim=axis) for axis in range(-1, -weights.ndim - 1, -1)}
+        sums = {axis: weights.sum(dim=axis, dtype=torch.float64) for axis in range(-1, -weights.ndim - 1, -1)}
+        if weights.element_size() == 2:
+            sums = {axis: sum.round(decimals=2) for axis, sum in sums.items()}  # weights of 8 or 11 bits
         axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), origin.axis)
         sums = {-1: torch.ones(1)} if origin.mixed else sums
         seen = self._seen(
-            origin.factor, sums[-1], hides_the_future(weights == 0), *origin.operands, axis, weights.amax(-1)
+            origin.factor,
+            sums[-1],
+            hides_the_future(weights == 0),
+            *origin.operands,
+            axis,
+            weights.amax(-1) / (weights.sum(-1) if origin.made_by == "exp" else 1),
         )
         return self._noted(seen, values, of_values, result)
 
@@ -363,6 +415,21 @@ class OperationRecorder(OperationWatch):
             for seen, _ in self._blends:
                 seen.joined = None if tokens is None else one_in_each_row(tokens)
         self._blends.clear()
+
+
+def _factors(name: str, x: Tensor, other: Any) -> tuple[Tensor, ...]:
+    """Both, where a sum of what was multiplied may be a product of matrices, (…, T, 1, d) · (…, 1, T, d) say."""
+    alike = name == "div" or not isinstance(other, Tensor) or other.ndim != x.ndim or other.shape == x.shape
+    return () if alike else (x, other)
+
+
+def _weights(origin: Origin, x: Tensor) -> Origin | None:
+    """The origin of attention weights x (…, T), by its making or by its numbers; None for other scores."""
+    if origin.made_by == "exp":
+        return replace(origin, mixed=True)  # they are divided by their sum later
+    sums = x.sum(-1)
+    made = origin.made_by == "softmax" or (bool((x >= 0).all()) and torch.allclose(sums, torch.ones_like(sums)))
+    return origin if made else None
 
 
 def _rows(x: Tensor) -> Tensor:

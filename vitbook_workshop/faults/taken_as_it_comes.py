@@ -79,7 +79,7 @@ def logits_in(output: Any, batch: int, num_classes: int | None, training: bool =
     if isinstance(output, Tensor):
         named = {"": output}
     else:
-        named = {str(name): x for name, x in _parts(output).items() if isinstance(x, Tensor)}
+        named = {str(name): x for name, x in parts_of(output).items() if isinstance(x, Tensor)}
         named = {"logits": named["logits"]} if "logits" in named else named
     fit = {name: x for name, x in named.items() if x.ndim == 2 and x.shape == (batch, num_classes or x.shape[1])}
     whole = [name for name, x in fit.items() if not x.is_floating_point()]
@@ -98,7 +98,7 @@ def logits_in(output: Any, batch: int, num_classes: int | None, training: bool =
     )
 
 
-def _parts(output: Any) -> dict[Any, Any]:
+def parts_of(output: Any) -> dict[Any, Any]:
     """What a tuple, list, dict, namedtuple, dataclass or another object holds, by name or place."""
     if isinstance(output, Mapping):
         return dict(output)
@@ -136,15 +136,9 @@ class _Rounds(OperationWatch):
 
     seen = False
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to hide this from torch.compile, torch would import all of it, for a second
-
-    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        result = operation(*args, **(kwargs or {}))
-        if operation.overloadpacket.__name__ == "_to_copy" and result.dtype == torch.float32:
-            self.seen |= args[0].dtype == torch.float64 and args[0].numel() > 1
-        return result
+    def see(self, name, given, args, named, result) -> None:
+        if name == "_to_copy" and result.dtype == torch.float32:
+            self.seen |= given[0].dtype == torch.float64 and given[0].numel() > 1
 
 
 def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:

@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention
 from vitbook_workshop.faults.operation_recorder import attentions_of, is_right_scale
-from vitbook_workshop.faults.plain_flex_attention import plain_flex_attention
+from vitbook_workshop.faults.plain_kernels import plain_kernels
 
 Q, K, V = (torch.linspace(-1, 2, B * HEADS * T * 4).view(B, HEADS, T, 4).roll(i) for i in (0, 5, 11))
 
@@ -90,7 +90,7 @@ def test_flex_attention_by_plain_operations_is_torchs():
     mask = create_block_mask(lambda b, h, i, j: i + 1 >= j, None, None, T, T, device="cpu")
     call = partial(flex_attention, q, k, v, lambda score, b, h, i, j: score + h * (i - j), mask, scale=0.3)
     expected, code = call(), flex_attention.__code__
-    with plain_flex_attention():
+    with plain_kernels():
         (look,) = attentions_of(lambda: torch.testing.assert_close(call(), expected))
     assert look.factor == pytest.approx(0.3) and flex_attention.__code__ is code
 

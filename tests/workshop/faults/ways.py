@@ -9,6 +9,7 @@ from small_models import HEADS, HIDDEN, C, K, P
 from styles import ADDS, BRANCHES, CUT, IDLE, LAST, MIX, NORMS, SCALE
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils.checkpoint import checkpoint
 
 WIDE, SIDE = 24, 16
 EACH, PATCHES = WIDE // HEADS, (SIDE // P) ** 2
@@ -148,6 +149,94 @@ def stepwise(q, k, v):
     """Exponentials divided by their sum."""
     weights = (q @ k.mT * EACH**-0.5).exp()
     return (weights / weights.sum(-1, keepdim=True)) @ v
+
+
+class InPlace(torch.autograd.Function):
+    """Scores become weights in place, and are computed again to go back."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, scale):
+        ctx.scale = scale
+        ctx.save_for_backward(q, k, v)
+        scores = (q @ k.mT).mul_(scale)
+        return scores.sub_(scores.logsumexp(-1, keepdim=True)).exp_() @ v
+
+    @staticmethod
+    def backward(ctx, slope):
+        q, k, v = (x.detach().requires_grad_() for x in ctx.saved_tensors)
+        with torch.enable_grad():
+            return *torch.autograd.grad((q @ k.mT * ctx.scale).softmax(-1) @ v, (q, k, v), slope), None
+
+
+def one_by_one(q, k, v, scale=EACH**-0.5):
+    """No product of matrices: numbers are multiplied, and summed."""
+    weights = ((q[:, :, :, None] * k[:, :, None]).sum(-1) * scale).softmax(-1)
+    return (weights[..., None] * v[:, :, None]).sum(-2)
+
+
+def query_by_query(q, k, v, scale=EACH**-0.5):
+    weights = [((q[:, :, i : i + 1] * k).sum(-1) * scale).softmax(-1) for i in range(q.shape[2])]
+    return torch.stack([(w[..., None] * v).sum(-2) for w in weights], 2)
+
+
+def divided_later(q, k, v):
+    weights = (q @ k.mT * EACH**-0.5).exp()
+    return (weights @ v) / weights.sum(-1, keepdim=True)
+
+
+def three_in_one(q, k, v):
+    weights = (q @ k.mT * EACH**-0.5).exp()
+    return torch.einsum("bhqk, bhkd, bhq -> bhqd", weights, v, 1 / weights.sum(-1))
+
+
+def in_tiles(q, k, v):
+    """Keys by halves: what is known of the first is corrected by what the second brings."""
+    largest = torch.full_like(q[..., :1], -1e9)
+    total, answer = torch.zeros_like(largest), torch.zeros_like(q)
+    for keys, values in zip(k.chunk(2, 2), v.chunk(2, 2), strict=True):
+        scores = q @ keys.mT * EACH**-0.5
+        larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
+        weights, before = (scores - larger).exp(), (largest - larger).exp()
+        total, answer = total * before + weights.sum(-1, keepdim=True), answer * before + weights @ values
+        largest = larger
+    return answer / total
+
+
+def sink(q, k, v, scale=EACH**-0.5):
+    """One more key, of score 0, takes a part of the weights and has no value."""
+    scores = q @ k.mT * scale
+    return torch.cat([scores, scores.new_zeros(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1] @ v
+
+
+def quiet(q, k, v):
+    weights = (q @ k.mT * EACH**-0.5).exp()
+    return weights / (1 + weights.sum(-1, keepdim=True)) @ v
+
+
+def in_16_bits(q, k, v, scale=EACH**-0.5, dtype=torch.bfloat16):
+    q, k, v, before = *(x.to(dtype) for x in (q, k, v)), q.dtype
+    return (((q @ k.mT).float() * scale).softmax(-1).to(dtype) @ v).to(before)
+
+
+def in_autocast(q, k, v):
+    with torch.autocast("cpu", torch.bfloat16):
+        return ((q @ k.mT / EACH**0.5).softmax(-1) @ v).to(v.dtype)
+
+
+def checkpointed(q, k, v, use_reentrant=True):
+    return checkpoint(inner_of_heads, q, k, v, use_reentrant=use_reentrant)
+
+
+def inner_of_heads(q, k, v):
+    return (q @ k.mT / EACH**0.5).softmax(-1) @ v
+
+
+def jagged(q, k, v, scale=None):
+    """Tokens of all images in a row, (B · T, h, D_h), with the places where images begin."""
+    starts = torch.arange(len(q) + 1) * q.shape[2]
+    q, k, v = (torch.nested.nested_tensor_from_jagged(x.transpose(1, 2).flatten(0, 1), starts) for x in (q, k, v))
+    answer = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), scale=scale)
+    return torch.stack(answer.unbind())
 
 
 class Block(nn.Module):
@@ -476,6 +565,23 @@ RIGHT = {
     "inner": lambda: Net(partial(EachImage, inner)),
     "baddbmm": lambda: Net(partial(Attention, baddbmm)),
     "stepwise": lambda: Net(partial(Attention, stepwise)),
+    "in place, in a function of its own": lambda: Net(
+        partial(Attention, lambda q, k, v: InPlace.apply(q, k, v, EACH**-0.5))
+    ),
+    "logarithms": lambda: Net(partial(Attention, lambda q, k, v: F.log_softmax(q @ k.mT / EACH**0.5, -1).exp() @ v)),
+    "one by one": lambda: Net(partial(Attention, one_by_one)),
+    "query by query": lambda: Net(partial(Attention, query_by_query)),
+    "divided later": lambda: Net(partial(Attention, divided_later)),
+    "three in one": lambda: Net(partial(Attention, three_in_one)),
+    "in tiles": lambda: Net(partial(Attention, in_tiles)),
+    "sink": lambda: Net(partial(Attention, sink)),
+    "quiet": lambda: Net(partial(Attention, quiet)),
+    "in 16 bits": lambda: Net(partial(Attention, in_16_bits)),
+    "in half precision": lambda: Net(partial(Attention, partial(in_16_bits, dtype=torch.float16))),
+    "in autocast": lambda: Net(partial(Attention, in_autocast)),
+    "checkpoint, reentrant": lambda: Net(partial(Attention, checkpointed)),
+    "checkpoint": lambda: Net(partial(Attention, partial(checkpointed, use_reentrant=False))),
+    "jagged": lambda: Net(partial(Attention, jagged)),
     "talking heads": lambda: Net(TalkingHeads),
     "bounded scores": lambda: Net(Bounded),
     "weight norm": lambda: Net(WeightNormed),
@@ -511,6 +617,18 @@ WRONG = {
         {SLICES: "cut into heads before", JOINED: "no output projection"},
     ),
     "flex attention, no scale": (lambda: Net(partial(Attention, partial(flex, scale=1.0))), {SCALE: "no scale"}),
+    "in place, √D": (
+        lambda: Net(partial(Attention, lambda q, k, v: InPlace.apply(q, k, v, WIDE**-0.5))),
+        {SCALE: "√D for √D_h"},
+    ),
+    "one by one, no scale": (lambda: Net(partial(Attention, partial(one_by_one, scale=1.0))), {SCALE: "no scale"}),
+    "query by query, √D": (
+        lambda: Net(partial(Attention, partial(query_by_query, scale=WIDE**-0.5))),
+        {SCALE: "√D for √D_h"},
+    ),
+    "sink, no scale": (lambda: Net(partial(Attention, partial(sink, scale=1.0))), {SCALE: "no scale"}),
+    "in 16 bits, no scale": (lambda: Net(partial(Attention, partial(in_16_bits, scale=1.0))), {SCALE: "no scale"}),
+    "jagged, no scale": (lambda: Net(partial(Attention, partial(jagged, scale=1.0))), {SCALE: "no scale"}),
     "all of it image by image, no residual": (lambda: ImageByImage(0), {ADDS: "residual"}),
     "all of it image by image, no norm": (lambda: ImageByImage(head=nn.Linear(WIDE, K)), {LAST: "last LayerNorm"}),
     "no map": (lambda: Net(Bare), {JOINED: "no output projection", IDLE: "never called"}),
