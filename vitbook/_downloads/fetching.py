@@ -105,7 +105,7 @@ def _download(
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with temporary_file(str(target.parent)) as part:  # deleted whatever happens
-                _stream(address, part, progress, patient=number == len(mirrors))
+                _stream(address, part, progress, patient=number == len(mirrors), most=expected.size * 1.01)
                 expected.verify(Path(part))
                 os.replace(part, target)
             return target
@@ -121,10 +121,11 @@ def _download(
     )
 
 
-def _stream(address: str, part: str, progress: bool, patient: bool) -> None:
+def _stream(address: str, part: str, progress: bool, patient: bool, most: float) -> None:
     """Write what lies at an address to a file, as it comes. pooch's downloader stays with a slow mirror for hours.
 
-    patient: whether to. Raises requests.RequestException for whatever the mirror does wrong.
+    patient: whether to; most: bytes after which it is no longer the file, 0 for any number. Raises
+    requests.RequestException for whatever the mirror does wrong.
     """
     start = time.monotonic()
     with requests.get(address, stream=True, timeout=TIMEOUT) as response:
@@ -136,6 +137,8 @@ def _stream(address: str, part: str, progress: bool, patient: bool) -> None:
             for chunk in response.iter_content(_CHUNK):
                 file.write(chunk)
                 bar.update(len(chunk))
+                if most and file.tell() > most:
+                    raise requests.RequestException(f"more than the {most / 1.01e6:.6g} MB that are expected")
                 seconds = time.monotonic() - start
                 if not patient and seconds > TIMEOUT and file.tell() < SLOW * seconds:
                     raise requests.Timeout(f"slower than {SLOW / 1000:g} kB/s")

@@ -47,7 +47,7 @@ _OTHER_ARCHITECTURES = {
     r"sapiens": "Sapiens 2",
     r"^eva": "an EVA",
     r"relpos": "a ViT of relative positions",
-    r"_r\d*_|resnet|_mci_": "a hybrid, whose patches a convolutional network makes",
+    r"^vit_.*(_r\d*_|resnet|_mci_)": "a hybrid, whose patches a convolutional network makes",
     r"^sam|samvit": "SAM",
     r"_reg\d_map_|test_vit3": "a ViT whose attention pooling sees registers, too",
     r"test_vit4": "a ViT with RMSNorm",

@@ -31,7 +31,7 @@ IN_FOLDERS = ("model.safetensors", "open_clip_model.safetensors", "pytorch_model
 _INDICES = tuple(f"{name}.index.json" for name in IN_FOLDERS)
 _SAFE_PICKLES = (2, 10)  # the first torch that reads strangers' pickles safely
 _MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
-_MEANS = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")  # means of weights over training, as timm takes them
+_MEAN = re.compile(r"(.*[._])?ema(_.*)?")  # the key of a mean of weights over training
 _ANCHORS = tuple({row.theirs[0] for layout in LAYOUTS for row in layout.rows(0) if row.ours == PATCHES})
 # What a file is by its beginning, and a zip by what is in it
 _BEGINNINGS = (
@@ -223,12 +223,12 @@ def tensors_in(content: Mapping, part: str = "") -> tuple[dict[str, Tensor], str
             raise ValueError(f"#{part}: there are {listed(map(repr, found)) or listed(content)}")
         return tensors_in({name[len(part) + 1 :]: value for name, value in begins.items()})
     elif len(found) > 1:
-        nest = next((key for mean in _MEANS for key in found if key.rpartition(".")[2] == mean), None)
-        if nest is None or sum(key.rpartition(".")[2] in _MEANS for key in found) > 1:
+        nest, *more = [key for key in found if _MEAN.fullmatch(key)] or [""]
+        if more or not nest:
             named = " and ".join(map(repr, found))
-            raise ValueError(f"there are {len(found)} models, {named}: say which, as #{next(iter(found))}")
+            raise ValueError(f"there are {len(found)} models, {named}: say which, as #{next(filter(None, found))}")
         others = listed(key for key in found if key != nest)
-        notes.append(f"{nest} was taken, the mean over training, and not {others}, as timm does")
+        notes.append(f"{nest} was taken, the mean over training, as timm does, and not {others}")
     else:
         nest = next(iter(found), "")
     content = found.get(nest, content)
@@ -265,5 +265,6 @@ def _as_tensor(name: str, value: object) -> Tensor:
         what = next((what for pattern, what in _OBJECTS.items() if pattern and re.search(pattern, kind)), kind)
         raise ValueError(f"{name}: expected a plain tensor, got {what.format(kind)}")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-        raise ValueError(f"{name}: expected a tensor with all of its numbers, got {value.layout} on {value.device}")
+        got = "quantized ones" if value.is_quantized else f"{value.layout} on {value.device}"
+        raise ValueError(f"{name}: expected a tensor with all of its numbers, got {got}")
     return value

@@ -1,6 +1,7 @@
 """A name of published weights becomes a model, or the error says why not."""
 
 import hashlib
+from dataclasses import replace
 
 import foreign
 import pytest
@@ -66,3 +67,16 @@ def test_a_file_under_its_published_name_is_known(tmp_path, monkeypatch):
         assert weights.class_names == (imagenet_classes() if family == "deit" else None)  # 7 classes are not ImageNet's
         assert load_pretrained(tmp_path / "small-01234567.pth", num_heads=H, num_classes=3).class_names is None
         monkeypatch.delitem(PUBLISHED, f"{family}:small")
+
+
+def test_a_file_without_a_published_sha256_is_trusted_on_first_use_and_said_to_be(monkeypatch, mirror, small):
+    monkeypatch.setitem(PUBLISHED, "timm:small", replace(small, sha256=""))
+    weights = load_pretrained("timm:small", mirrors=[mirror("good")], progress=False)
+    assert weights.notes[-1].startswith("its SHA-256 is not published: what came first is trusted")
+
+
+def test_a_download_stops_at_the_stated_size(monkeypatch, mirror, small):
+    mirror.files[small.path] = bytes(10 * len(mirror.files[small.path]))
+    monkeypatch.setitem(FAMILIES, "timm", (mirror("good"), FAMILIES["timm"][1]))
+    with pytest.raises(ConnectionError, match="more than the 0.[0-9]+ MB that are expected"):
+        load_pretrained("timm:small", progress=False)

@@ -144,3 +144,122 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, kind):
 def test_what_is_no_tensor_is_named(content, message):
     with pytest.raises(ValueError, match=message):
         tensors_in(content)
+
+
+OTHER = {name: tensor + 1 for name, tensor in STATE.items()}
+
+
+@pytest.mark.parametrize(
+    ("content", "part", "first"),
+    [
+        ({"state_dict": STATE, "state_dict_ema": OTHER}, "", OTHER),
+        ({"model": STATE, "model_ema": OTHER}, "model", STATE),
+        ({"student": STATE, "teacher": {"net": OTHER}}, "teacher.net", OTHER),
+        (
+            {f"student.{n}": t for n, t in STATE.items()} | {f"teacher.{n}": t for n, t in OTHER.items()},
+            "teacher",
+            OTHER,
+        ),
+        ({"state": {"model": STATE}, "model": {"depth": 2}}, "", STATE),
+    ],
+    ids=["mean", "named", "nested", "by the names", "beside a config"],
+)
+def test_of_several_models_the_mean_is_taken_or_the_one_that_is_named(tmp_path, content, part, first):
+    torch.save(content, tmp_path / "a.pth")
+    weights = load_pretrained(f"{tmp_path}/a.pth#{part}".removesuffix("#"), num_heads=foreign.H)
+    assert torch.equal(weights.model.embedding.cls_token, first["cls_token"].float())
+    assert any("the mean over training" in note for note in weights.notes) == (not part and first is OTHER)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"student": STATE, "teacher": OTHER}, "there are 2 models, 'student' and 'teacher': say which, as #student"),
+        (
+            {f"{tower}.{n}": t for tower in ("teacher", "student") for n, t in STATE.items()},
+            "there are 2 image towers, 'student' and 'teacher': say which",
+        ),
+    ],
+)
+def test_of_two_models_none_is_taken_by_chance(content, message):
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(content, num_heads=foreign.H)
+
+
+def test_what_trainers_leave_in_names_and_beside_the_model_is_dropped():
+    wrapped = {f"model.{name.replace('attn.', '_orig_mod.attn.')}": tensor for name, tensor in STATE.items()}
+    beside = {"criterion.weight": torch.ones(3), "n_averaged": torch.tensor(3), "model.mean": torch.zeros(3)}
+    weights = load_pretrained(wrapped | beside, num_heads=foreign.H)
+    assert "dropped what is not the image tower's: criterion.weight, n_averaged, model.mean" in weights.notes
+    plain = load_pretrained(STATE, num_heads=foreign.H).model.state_dict()
+    assert all(torch.equal(tensor, plain[name]) for name, tensor in weights.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("beginning", "kind"),
+    [
+        (b"GGUF\x03\0\0\0", "GGUF"),
+        (b"\x08\x09\x12\x07pytorch", "ONNX"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS"),
+        (b"<!DOCTYPE html><html>", "a web page"),
+        (b"\x1f\x8b\x08\x00", "a compressed archive"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+def test_files_of_other_kinds_are_called_what_they_are(tmp_path, beginning, kind, suffix):
+    (tmp_path / f"a{suffix}").write_bytes(beginning + bytes(200))
+    with pytest.raises(ValueError, match=f"a{suffix} holds no weights that can be read: it is {kind}"):
+        load_pretrained(tmp_path / f"a{suffix}")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_programs_and_whole_models_are_called_what_they_are(tmp_path):
+    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), tmp_path / "a.pth")
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "b.pth")
+    for name, kind in (("a", "it is TorchScript"), ("b", "torch.nn.modules.linear.Linear, a whole model")):
+        with pytest.raises(ValueError, match=kind):
+            load_pretrained(tmp_path / f"{name}.pth")
+
+
+@pytest.mark.parametrize(
+    ("inside", "kind"),
+    [
+        ("adapter_config.json", "an adapter of peft"),
+        (".metadata", "dcp_to_torch_save"),
+        ("_CHECKPOINT_METADATA", "Orbax"),
+        ("checkpoint-5/model.safetensors", "weights are in checkpoint-5: name one of these"),
+    ],
+)
+def test_a_folder_without_weights_says_what_it_is(tmp_path, inside, kind):
+    (tmp_path / inside).parent.mkdir(exist_ok=True)
+    (tmp_path / inside).write_bytes(b"{}")
+    with pytest.raises(ValueError, match=f"{kind}.*; expected model.safetensors.* got {inside.partition('/')[0]}"):
+        load_pretrained(str(tmp_path))
+
+
+def test_bfloat16_of_jax_and_dots_of_flax_are_read(tmp_path):
+    arrays = {name: torch.from_numpy(array).bfloat16() for name, array in foreign.google().items()}
+    np.savez(tmp_path / "a.npz", **{name: t.view(torch.int16).numpy().view("V2") for name, t in arrays.items()})
+    save_file({name.replace("/", "."): t.contiguous() for name, t in arrays.items()}, tmp_path / "a.safetensors")
+    one, two = (load_pretrained(tmp_path / name).model.state_dict() for name in ("a.npz", "a.safetensors"))
+    assert all(torch.equal(tensor, two[name]) and tensor.isfinite().all() for name, tensor in one.items())
+
+
+@pytest.mark.parametrize(("version", "refused"), [("2.9.1+cpu", True), ("2.10.0", False)])
+def test_strangers_pickles_need_a_torch_that_reads_them_safely(tmp_path, monkeypatch, version, refused):
+    paths = [write(tmp_path / f"a{kind}") for kind in (".pth", ".safetensors")]
+    monkeypatch.setattr(torch, "__version__", version)
+    assert equal(tensors_in(read_file(paths[1])[0])[0]) and equal(tensors_in(read_file(paths[0], trusted=True)[0])[0])
+    if refused:
+        with pytest.raises(ValueError, match=r"a.pth.*2.9.1\+cpu.*CVE-2026-24747.*install torch 2.10"):
+            read_file(paths[0])
+    else:
+        read_file(paths[0])
+
+
+def test_models_of_one_file_share_no_numbers(tmp_path):
+    path = write(tmp_path / "a.safetensors", {name: tensor.float() for name, tensor in STATE.items()})
+    one, two = (load_pretrained(path, num_heads=foreign.H).model for _ in range(2))
+    before = path.read_bytes()
+    torch.nn.init.zeros_(one.norm.weight)
+    assert two.norm.weight.all() and path.read_bytes() == before

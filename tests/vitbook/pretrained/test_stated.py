@@ -1,0 +1,139 @@
+"""What a library states beside weights is taken, and logits and images are then that library's own."""
+
+import json
+
+import pytest
+import torch
+from foreign import shaken
+from PIL import Image
+from safetensors.torch import save_file
+from torch.testing import assert_close
+
+from vitbook.data import photograph
+from vitbook.pretrained import load_pretrained
+from vitbook.pretrained.stated import Stated, read_stated
+
+transformers = pytest.importorskip("transformers")
+pytest_plugins = ["shared_fixtures"]
+SIZES = dict(image_size=24, patch_size=8, hidden_size=64, num_hidden_layers=2, intermediate_size=52)
+CHINA = Image.fromarray(photograph("china").permute(1, 2, 0).numpy())
+
+
+def saved(folder, **changes) -> torch.nn.Module:
+    """A small classifier of transformers, saved as it saves itself."""
+    config = transformers.ViTConfig(**SIZES | dict(num_attention_heads=4) | changes)
+    model = shaken(transformers.ViTForImageClassification(config))
+    model.save_pretrained(folder)
+    return model
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("inside", ["", "model.safetensors"])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(num_attention_heads=2),
+        dict(hidden_act="relu"),
+        dict(hidden_act="gelu_new"),
+        dict(hidden_act="quick_gelu"),
+        dict(layer_norm_eps=0.1),
+        dict(image_size=(8, 72)),  # as many patches as a square has
+        dict(num_labels=3, id2label={0: "cat", 1: "dog", 2: "moose"}),
+    ],
+    ids=str,
+)
+def test_a_config_is_taken_and_nothing_of_it_is_assumed(tmp_path, changes, inside):
+    theirs = saved(tmp_path, **changes)
+    ours = load_pretrained(tmp_path / inside)
+    x = torch.randn(2, 3, *theirs.vit.embeddings.patch_embeddings.image_size)
+    assert_close(ours.model(x), theirs(x).logits, rtol=0, atol=1e-6)
+    assert ours.class_names == (tuple(changes["id2label"].values()) if "id2label" in changes else None)
+    assert [note for note in ours.notes if note.endswith("the weights do not tell")] == [
+        "mean, std, crop and interpolation are assumed to be those of hf: the weights do not tell"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("ViTImageProcessorPil", dict(size={"height": 24, "width": 24}, resample=3, image_mean=[0.1, 0.2, 0.3])),
+        ("ViTImageProcessorPil", dict(size={"height": 24, "width": 24}, do_normalize=False)),
+        ("ViTImageProcessorPil", dict(size={"height": 24, "width": 24}, rescale_factor=1 / 127.5)),
+        ("CLIPImageProcessorPil", dict(size={"shortest_edge": 32}, crop_size={"height": 24, "width": 24})),
+        ("DeiTImageProcessorPil", dict(size={"height": 32, "width": 32}, crop_size={"height": 24, "width": 24})),
+    ],
+    ids=str,
+)
+def test_an_image_becomes_what_their_processor_makes_of_it(tmp_path, name, settings):
+    saved(tmp_path)
+    processor = getattr(transformers, name)(**settings)
+    processor.save_pretrained(tmp_path)
+    ours = load_pretrained(tmp_path)
+    expected = torch.as_tensor(processor(CHINA, return_tensors="np")["pixel_values"])
+    got = ours.preprocessing(CHINA)
+    shift = 1 if name.startswith("CLIP") else 0  # transformers cuts an odd margin one column further left
+    same = (got - expected).abs().max() < 1e-5 or (shift and (got[..., :-1] - expected[..., 1:]).abs().max() < 1e-5)
+    assert same and not any("assumed" in note for note in ours.notes)
+
+
+def test_timm_and_openclip_state_their_own_way(tmp_path):
+    cfg = dict(mean=[0, 0, 0], std=[1, 1, 1], crop_pct=0.95, crop_mode="squash", interpolation="bilinear", tag="x")
+    config = dict(architecture="vit_base_patch32_siglip_256", global_pool="avg", pretrained_cfg=cfg, label_names=["a"])
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": {"num_heads": 3, "img_size": [32, 64]}}))
+    stated = read_stated(tmp_path)
+    assert stated.model == dict(activation="gelu_tanh", num_heads=3, pool="mean", image_size=(32, 64))
+    assert stated.seen == dict(mean=(0,) * 3, std=(1,) * 3, crop=0.95, squeeze=True, interpolation="bilinear")
+    assert (stated.class_names, stated.kernel) == (("a",), "timm")
+    (tmp_path / "config.json").unlink()
+    tower = dict(width=64, head_width=16, image_size=32)
+    whole = dict(model_cfg=dict(quick_gelu=True, vision_cfg=tower), preprocess_cfg=cfg | {"resize_mode": "shortest"})
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(whole))
+    assert read_stated(tmp_path).model == dict(num_heads=4, norm_eps=1e-5, activation="quick_gelu", image_size=(32, 32))
+    assert read_stated(tmp_path).seen["scale_first"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (dict(hidden_size=32), "config.json.*dim is 32 there, 64 in the weights"),
+        (dict(hidden_act="mish"), "activation 'mish': known are gelu"),
+        (dict(model_type="beit"), "this is 'beit' of transformers; known are vit"),
+        (dict(num_attention_heads="two"), "num_attention_heads: expected a whole number above 0, got 'two'"),
+        (dict(architecture="vit_base_patch16_rope_ape_224"), "a RoPE-ViT, whose rotation our model lacks"),
+        (dict(architecture="resnet50"), "timm's resnet50 is no plain Vision Transformer"),
+        (dict(architecture="vit_base_patch16_224", model_args={"block_fn": "x"}), "what 'block_fn' would change"),
+        (
+            dict(architecture="vit_base_patch16_224", global_pool="max"),
+            "global_pool 'max': known are token, avg and map",
+        ),
+    ],
+)
+def test_another_model_is_never_taken_in_silence(tmp_path, config, message):
+    saved(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(tmp_path)
+
+
+def test_a_config_of_something_else_states_nothing(tmp_path):
+    assert read_stated(tmp_path) == Stated()
+    (tmp_path / "config.json").write_text('{"lr": 0.1}')
+    assert read_stated(tmp_path) == Stated()
+
+
+@pytest.mark.parametrize("kind", ["model.safetensors", "pytorch_model.bin", "shards"])
+def test_folders_hold_weights_in_several_ways(tmp_path, kind):
+    model = saved(tmp_path, num_labels=2, id2label={0: "a", 1: "b"})
+    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    (tmp_path / "model.safetensors").unlink()
+    if kind == "shards":
+        parts = {"one.safetensors": list(state)[:9], "two.safetensors": list(state)[9:]}
+        for file, names in parts.items():
+            save_file({name: state[name] for name in names}, tmp_path / file)
+        index = {name: file for file, names in parts.items() for name in names}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    else:
+        save_file(state, tmp_path / kind) if "safe" in kind else torch.save(state, tmp_path / kind)
+    assert load_pretrained(tmp_path).class_names == ("a", "b")
