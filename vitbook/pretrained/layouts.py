@@ -297,6 +297,15 @@ DINOV2_HUB = TIMM.renamed("dinov2", {"reg_token": "register_tokens"}, head_dim={
 DINOV2_HUB = replace(DINOV2_HUB, outside=(*DINOV2_HUB.outside, _nowhere("mask_token")))
 # DeiT-III has timm's names, and no position for the class token; in its authors' files γ is named as here.
 DEIT3_HUB = TIMM.renamed("deit3", {"ls1.gamma": "gamma_1", "ls2.gamma": "gamma_2"}, positioned="none")
+DEIT3_HUB = replace(
+    DEIT3_HUB,
+    outside=tuple(
+        replace(line, optional=line.optional and line.ours != CLASS)
+        for line in DEIT3_HUB.outside
+        if line.ours != REGISTERS
+    ),
+)
+
 # DINOv3 at Hugging Face: positions are angles, which nothing has to hold, and keys have no bias.
 DINOV3 = Layout(
     "dinov3",
@@ -545,8 +554,9 @@ for root in ({}, {"layer.": "model.layer."}):
 
 LAYOUTS += [CLIP, CLIP.renamed("clip", {"vision_model.": ""}, tower=None), CLIP_HUB, CLIP_TIMM]
 LAYOUTS += [CLIP.renamed("clip", {"encoder.layers.": "encoder.layer."})]  # as transformers writes AltCLIP
-for siglip in (SIGLIP, SIGLIP_NAFLEX):  # a classifier sees the mean of the patches
-    dropped = (_nowhere(line.theirs) if line.ours.startswith("pooling.") else line for line in siglip.outside)
-    LAYOUTS += [replace(siglip, outside=(*dropped, Names("head.{weight,bias}", "classifier.{weight,bias}")))]
+for siglip in (SIGLIP, SIGLIP_NAFLEX):
     LAYOUTS += [siglip, siglip.renamed("siglip", {"vision_model.": ""}, tower=None)]
+    dropped = (_nowhere(line.theirs) if line.ours.startswith("pooling.") else line for line in siglip.outside)
+    head = Names("head.{weight,bias}", "classifier.{weight,bias}")  # a classifier sees the mean of the patches
+    LAYOUTS += [replace(siglip, outside=(*dropped, head))]
 LAYOUTS += [SIGLIP_TIMM, SIGLIP_BIG_VISION]

@@ -267,7 +267,7 @@ def _assumed(
         notes.append("activation: silu, as in DINOv2; that of the gates is gelu in timm unless it was told")
     elif weights.layout.name in ("timm", "deit3", "hf", "clip", "vitbook") and not activation:
         notes.append(f"activation: {c.activation}")
-    if weights.layout.name in ("timm", "deit3", "dinov3", "clip") and weights.family != "dinov2":
+    if weights.family in ("timm", "deit3", "dinov3") or c.embedding_norm and weights.layout.tower in ("", "visual."):
         how = "the class token's" if c.pool == "class" else "the mean of the patches"
         notes.append(f"pooling: {how}, and norms before each branch, as in most models of these names")
     if "gamma_1" in weights.origin.get(GAMMA, "") and weights.layout.name == "deit3":

@@ -56,7 +56,7 @@ _OBJECTS = {
     r"argparse\.Namespace": "{0}, settings beside the weights: if you trust the file, allow them with "
     "torch.serialization.add_safe_globals([argparse.Namespace])",
     r"\.(nn|models?|vision_transformer)\.|^__main__\.|^torch\.nn\.modules": "{0}, a whole model: save its state_dict()",
-    "": "{0}: save the state_dict() alone, or allow it with torch.serialization.add_safe_globals if you trust it",
+    "": "{0}",
 }
 # What a folder is by what lies in it, and the line that makes a file of it
 _FOLDERS = {
