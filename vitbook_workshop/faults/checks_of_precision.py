@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vitbook_workshop.faults.findings import Failed, expect, skip_if
 from vitbook_workshop.faults.model_under_test import ModelUnderTest, copy_of, logits_of, unregistered
-from vitbook_workshop.faults.operation_recorder import PRODUCTS
+from vitbook_workshop.faults.operation_recorder import PRODUCTS, OperationWatch, made_of_plain
 from vitbook_workshop.faults.taken_as_it_comes import Taken
 
 
-class _CastsSeen(TorchDispatchMode):
+class _CastsSeen(OperationWatch):
     """What a float64 model calculates in float32. A norm takes its parameters along, as it does not by itself."""
 
     def __init__(self):
@@ -24,11 +23,9 @@ class _CastsSeen(TorchDispatchMode):
         self.casts, self.products_of_casts, self.other_products = 0, 0, 0
         self._cast: dict[int, Tensor] = {}  # all that was made of what was cast, in float32
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # to hide this from torch.compile, torch would import all of it, for a second
-
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        if made_of_plain(types):
+            return NotImplemented
         name = operation.overloadpacket.__name__
         single = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype == torch.float32]
         if "_norm" in name and single:

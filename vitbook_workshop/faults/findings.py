@@ -46,6 +46,8 @@ def attempt(run: Callable[[], Any]) -> Any:
     """What `run` returns; an error of the model's is a failure."""
     try:
         return run()
+    except NotAsked:
+        raise
     except Exception as error:
         raise Failed(textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" …")) from None
 

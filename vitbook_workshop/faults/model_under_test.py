@@ -185,7 +185,7 @@ class ModelUnderTest:
         trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
         named = {n: p for n, p in named.items() if "mask_token" not in n and p.numel()}  # the mask's is for pretraining
-        outputs = [x for x in tensors_in(output) if x.requires_grad]
+        outputs = [x for x in tensors_in(output) if x.requires_grad and not x.is_complex()]
         skip_if(not outputs, "its logits carry no gradient")
         mixture = torch.stack([(x * self.normal(*x.shape)).sum() for x in outputs]).sum()
         wanted = [*named.values(), images, *(x for x in queries if x.requires_grad)]
@@ -224,7 +224,9 @@ class ModelUnderTest:
                 return seen
         try:
             trained = [p for p in model.parameters() if p.requires_grad]
-            sums = [(x * self.normal(*x.shape)).sum() for x in tensors_in(output) if x.requires_grad]
+            sums = [
+                (x * self.normal(*x.shape)).sum() for x in tensors_in(output) if x.requires_grad and not x.is_complex()
+            ]
             if sums:
                 torch.autograd.grad(torch.stack(sums).sum(), trained, allow_unused=True)
         except Exception as error:

@@ -109,6 +109,11 @@ class Enough(Exception):
     """All that was wanted has been seen."""
 
 
+def made_of_plain(types: tuple[type, ...]) -> bool:
+    """Whether an operation takes tensors, such as nested ones, that have it done with plain ones, which can be seen."""
+    return any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types)
+
+
 class OperationWatch(TorchDispatchMode):
     """Sees operations as they run."""
 
@@ -117,8 +122,8 @@ class OperationWatch(TorchDispatchMode):
         return False  # to hide it from torch.compile, torch would import all of that, for a second
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
-        if any(kind.__torch_dispatch__ is not Tensor.__torch_dispatch__ for kind in types):
-            return NotImplemented  # such as nested tensors, which do the same with plain ones inside
+        if made_of_plain(types):
+            return NotImplemented
         result = operation(*args, **(kwargs or {}))
         named = dict(zip((a.name for a in operation._schema.arguments), args, strict=False)) | (kwargs or {})
         given = [x for a in args for x in (a if isinstance(a, list | tuple) else [a]) if isinstance(x, Tensor)]

@@ -1,5 +1,7 @@
 """A right model passes clean, whoever wrote it; a broken one is told what is wrong with it, and nothing else."""
 
+from types import SimpleNamespace
+
 import held_out
 import pytest
 import torch
@@ -184,6 +186,17 @@ def test_more_than_logits_returned_is_said():
 
     (finding,) = failures(Two(), IMAGE, K).values()
     assert finding.details.startswith(f"logits should have the shape (3, {K}), got a tuple with '0' {(3, *IMAGE)}, ")
+
+
+@pytest.mark.parametrize("given", [list, lambda x: SimpleNamespace(logits=x), lambda x: None, lambda x: (x.sum(), "")])
+def test_what_is_returned_in_training_is_taken_as_it_comes(given):
+    class Trains(VisionTransformer):
+        def forward(self, images):
+            logits = super().forward(images)
+            return given(logits) if self.training else logits
+
+    findings = examine(Trains(small_config(dropout=0.1)), IMAGE, K)
+    assert not {finding.result for finding in findings} & {"FAILED", "ERROR", "STOPPED", "UNSEEN"}
 
 
 # The report

@@ -8,12 +8,13 @@ from vitbook_workshop.faults import (
     checks_of_models,
     checks_of_operations,
     checks_of_parts,
+    checks_of_precision,
     checks_of_procedures,
     checks_of_training,
 )
 from vitbook_workshop.faults.invariants import INVARIANTS
 
-OF_A_MODEL = (checks_of_learning, checks_of_models, checks_of_operations)
+OF_A_MODEL = (checks_of_learning, checks_of_models, checks_of_operations, checks_of_precision)
 MODULES = (*OF_A_MODEL, checks_of_data, checks_of_procedures, checks_of_parts, checks_of_training)
 TOOLS = {checks_of_models.learned_by_heart, checks_of_data.neighbors_agree, checks_of_learning.what_is_drawn}
 
