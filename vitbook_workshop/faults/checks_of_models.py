@@ -114,6 +114,13 @@ def images_do_not_mix(tested: ModelUnderTest) -> None:
             raise Failed(f"another image {changed} changed the others' logits by up to {by:.2g}.", _what_mixes(tested))
 
 
+def places_in_a_batch_are_alike(tested: ModelUnderTest) -> None:
+    skip_if(tested.batch == 1, "the model takes one image at a time")
+    if tested.place_in_batch_counts:
+        skip_if(tested.drawn, "it draws random numbers in evaluation")
+        raise Failed("the same image gets other logits as the first of a batch than as the second.")
+
+
 def _what_mixes(tested: ModelUnderTest) -> str:
     """What lets the images of a batch touch, if the operations show it."""
     attentions = tested.attentions_if_any
@@ -128,13 +135,19 @@ def _what_mixes(tested: ModelUnderTest) -> str:
 
 def order_counts(tested: ModelUnderTest) -> None:
     if tested.order_counts:
-        expect(not _knows_no_order(tested), "exchanging patches leaves the logits as they are, but for rounding.")
+        if _knows_no_order(tested):
+            raise Failed("exchanging patches leaves the logits as they are, but for rounding.", _by_image(tested))
     elif not _knows_no_order(tested):
         raise Failed(
             "every exchange of patches changes the logits.",
             "something knows where a patch is: positions, a reshape that mixes tokens, or a convolution over them.",
             "07_embedding.ipynb#a-bag-of-patches",
         )
+
+
+def _by_image(tested: ModelUnderTest) -> str:
+    by_image = tested.batch > 1 and tested.place_in_batch_counts and not tested.drawn
+    return "positions indexed by the image in the batch, and not by the patch in the image." if by_image else ""
 
 
 def _prime_factors(number: int) -> list[int]:
@@ -264,13 +277,19 @@ def _idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> Failed | Non
     if not idle.any():
         return None
     tokens = tested.attentions[0].queries.shape[-2]
-    if len(idle) == tokens and all(norm.sizes != tuple(slope.shape) for norm in tested.recorded.norms):
+    if (
+        len(idle) == tokens
+        and not _by_image(tested)
+        and all(norm.sizes != tuple(slope.shape) for norm in tested.recorded.norms)
+    ):
         which = ", ".join(str(i) for i in idle.nonzero().flatten()[:4].tolist())
         return Failed(
             f"{name} has a row for each of {tokens} tokens; no gradient reaches row {which}.",
             "positions that some tokens do not get, such as the class token, which stands in front after the cat.",
             "07_embedding.ipynb#equation-1-complete",
         )
+    if id(tested.subject.get_parameter(name)) not in {id(linear.weight) for linear in tested.recorded.linear}:
+        return None  # a table, of which a longer sequence would take more rows
     together = max(len(list(run)) for row, run in itertools.groupby(idle.tolist()) if row)
     inputs = slope.shape[-1]
     if inputs <= together < len(idle) and inputs in [seen.inputs for seen in tested.attentions]:
@@ -402,6 +421,31 @@ def _copies(named: list[tuple[str, Tensor]]) -> tuple[str, str] | None:
 def _of_all_blocks(name: str) -> str:
     """The name of a part without the number of its block."""
     return re.sub(r"\d+", "*", name)
+
+
+NORMS = nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm
+
+
+def norms_start_at_one(tested: ModelUnderTest) -> None:
+    """Asked of torch's norms, and of what else multiplies normalized tokens; one number for all may be meant."""
+    skip_if(not tested.untrained, "the model is trained")
+    gains = tested.recorded.gains if tested.attentions_if_any else set()
+    here = {name for name, p in tested.subject.named_parameters() if id(p) in gains}
+    here |= {f"{name}.weight" for name, part in tested.model.named_modules() if isinstance(part, NORMS)}
+    starts = {name: p.detach() for name, p in tested.model.named_parameters() if name in here and p.ndim == 1}
+    skip_if(not starts, "no gains of norms were seen")
+    drawn = [name for name, gain in starts.items() if gain.ne(gain[:1]).any() and (gain - 1).abs().amax() > 0.5]
+    if drawn:
+        least, most = (pick(starts[name] for name in drawn) for pick in (_least, _most))
+        raise Failed(f"{listed(drawn)} start between {least:.2g} and {most:.2g}.")
+
+
+def _least(gains: Iterator[Tensor]) -> float:
+    return min(gain.min().item() for gain in gains)
+
+
+def _most(gains: Iterator[Tensor]) -> float:
+    return max(gain.max().item() for gain in gains)
 
 
 # Logits and losses

@@ -18,6 +18,7 @@ from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
 from vitbook_workshop.faults.model_under_test import Gradients, ModelUnderTest, depends, logits_of, stacks
 from vitbook_workshop.faults.operation_recorder import (
     AttentionSeen,
+    NormSeen,
     OperationRecorder,
     Origin,
     is_right_scale,
@@ -170,16 +171,35 @@ def weights_sum_to_one(tested: ModelUnderTest) -> None:
 
     wrong = list(filter(is_wrong, tested.attentions))
     if not wrong:
+        mixed = all(seen.combined for seen in tested.attentions)
+        skip_if(mixed, "several softmaxes are mixed, or multiplied by what is computed: by design, of other sums")
         return
     sums = torch.cat([seen.sums.flatten() for seen in wrong])
     least, most = sums.min().item(), sums.max().item()
-    over = {-2: "the queries (dim=-2)", -3: "the heads (dim=1)", -4: "the batch (dim=0)"}.get(wrong[0].axis)
+    over = {-2: "the queries", -3: "the heads", -4: "the batch"}.get(wrong[0].axis)
     dropped = not over and any(met.how == "dropout" for met in tested.drawn)
     skip_if(dropped, "a dropout that stays on in evaluation may act on them")
     raise Failed(
         f"in {_in_layers(tested, is_wrong)} they sum to {least:.2g} to {most:.2g}.",
-        f"a softmax over {over} instead of the keys (dim=-1)." if over else "weights changed after the softmax.",
+        f"a softmax over {over} instead of the keys." if over else _how_changed(wrong[0]),
+        "" if over else "02_scale.ipynb#before-the-softmax-not-after" if _scaled_after(wrong[0]) else "",
     )
+
+
+def _scaled_after(seen: AttentionSeen) -> bool:
+    """Whether all sums are what a scale would have to be that the scores lack: 1/√D_h, or the like of √D."""
+    if seen.factor is None or is_right_scale(seen):
+        return False
+    scales = {seen.width**-0.5, (seen.inputs or seen.width) ** -0.5, seen.width**0.5, 1 / seen.width}
+    return any(torch.allclose(seen.sums, torch.full_like(seen.sums, scale), rtol=1e-3) for scale in scales)
+
+
+def _how_changed(seen: AttentionSeen) -> str:
+    if _scaled_after(seen):
+        return "the scale stands after the softmax, where the scores have to be divided: before it."
+    by = seen.sums.mean().item()
+    alike = torch.allclose(seen.sums, torch.full_like(seen.sums, by), rtol=1e-3)
+    return f"weights changed after the softmax{f': all multiplied by {by:.3g}' if alike else ''}."
 
 
 def scores_are_scaled(tested: ModelUnderTest) -> None:
@@ -199,7 +219,7 @@ def _why_scaled_so(seen: AttentionSeen) -> str:
     """The mistake that makes just this factor, if one does."""
     ratio, whole = seen.factor * seen.width**0.5, seen.inputs or seen.width
     if math.isclose(seen.factor, 1, rel_tol=1e-3):
-        return "no scale before the softmax."
+        return "no scale before the softmax" + ("; it stands after it." if _scaled_after(seen) else ".")
     if math.isclose(seen.factor, whole**-0.5, rel_tol=1e-3):
         return "√D for √D_h: the width of a token in place of that of a head."
     if math.isclose(ratio, seen.width, rel_tol=1e-3):
@@ -210,6 +230,34 @@ def _why_scaled_so(seen: AttentionSeen) -> str:
     if seen.width == whole and heads > 1.5 and math.isclose(heads, round(heads), rel_tol=1e-3):
         return f"heads never split: the scale is that of {round(heads)} heads, and the dot products run over all of D."
     return ""
+
+
+def queries_and_keys_are_turned_alike(tested: ModelUnderTest) -> None:
+    """Seen in an image whose patches are all alike: what is not turned is the same at every place, what is turned has
+    the same length. Positions that are learned are taken away meanwhile."""
+    queries, keys = (rows.any(0) for rows in tested.changed_rows)
+    skip_if(queries.shape != keys.shape or not torch.equal(queries, keys), "queries and keys are of other tokens")
+    tokens, width = int(queries.sum()), tested.attentions[0].inputs
+    skip_if(tokens < 3, "an image has less than three tokens")
+    shapes = {shape for n in (len(queries), tokens) for shape in ((n, width), (width, n))}
+    maps = {id(linear.weight) for linear in tested.recorded.linear}
+    tables = {id(p) for p in tested.subject.parameters() if tuple(p.shape[-2:]) in shapes} - maps
+    flat = torch.ones_like(tested.shown[:, :, :1, :1]).expand_as(tested.shown).contiguous()
+    with tested.altered(tables, torch.zeros_like) as model:
+        (look,) = tested.record(model, flat, until_attention=True)[0].attentions
+    alike, turned = [], []
+    for rows in (look.queries, look.rows_of_keys):
+        rows = matrices(rows.detach())[:, queries]
+        lengths, little = rows.norm(dim=-1), 1e-4 * rows.abs().max()
+        alike.append(bool(((rows - rows[:, :1]).abs() < little).all()))
+        turned.append(not alike[-1] and bool(((lengths - lengths[:, :1]).abs() < little).all()))
+    if any(alike) and any(turned):
+        one, other = ("queries", "keys") if turned[0] else ("keys", "queries")
+        raise Failed(
+            f"{one} are turned by their places, and {other} are not.",
+            f"a rotation (RoPE) of the {one} alone. Only if {other} are rotated too, a score depends on how far two"
+            " tokens are apart.",
+        )
 
 
 def attention_starts_soft(tested: ModelUnderTest) -> None:
@@ -388,6 +436,35 @@ def _starts_an_mlp(one: Origin, next_one: Origin, looking: set[int]) -> bool:
     return back and wide > one.width and id(one.weight) not in looking
 
 
+OVER_TOKENS = (
+    "LayerNorm over the tokens: a wrong axis, LayerNorm(T), or tokens transposed before it. It runs over the last axis"
+    " of (B, T, D): LayerNorm(D)."
+)
+
+
+def _reads_more_of_the_image(tested: ModelUnderTest, norm: NormSeen) -> bool:
+    """Whether its results are made of more pixels than each number that it normalizes: of other tokens, too."""
+    if norm.before is None or not (norm.before.requires_grad and norm.after.requires_grad):
+        return False
+    if norm.sizes[0] not in (tested.attentions[0].inputs, *norm.shape[1:2]):
+        return False
+
+    def pixels(x: Tensor, place: int) -> int:
+        number = x.expand(norm.shape).flatten()[place]
+        slope = torch.autograd.grad(number, tested.shown, retain_graph=True, allow_unused=True)[0]
+        return 0 if slope is None else int(slope.ne(0).any(1).sum())
+
+    number = math.prod(norm.shape[1:])  # of one image; in its middle, and at its end, where patches are
+    places = number // 2 + norm.shape[-1] // 2, number - 1
+    if not any(0 < 2 * pixels(norm.before, place) < pixels(norm.after, place) for place in places):
+        return False
+    try:
+        a_token_is_a_rectangle(tested)  # one made of several patches is not torn by its norm
+    except Failed:
+        return False
+    return True
+
+
 def each_token_is_normalized(tested: ModelUnderTest) -> None:
     recorded = tested.recorded
     skip_if(not recorded.norms, "no norm was seen")
@@ -408,8 +485,12 @@ def each_token_is_normalized(tested: ModelUnderTest) -> None:
                 )
             raise Failed(
                 f"one runs over the {norm.sizes[0]} tokens, and not over the {width} numbers of each.",
-                "LayerNorm over the tokens: a wrong axis, LayerNorm(T), or tokens transposed before it. It runs over"
-                " the last axis of (B, T, D): LayerNorm(D).",
+                OVER_TOKENS,
+            )
+        if len(norm.sizes) == 1 and not norm.batch_norm and _reads_more_of_the_image(tested, norm):
+            raise Failed(
+                f"one makes each token of others: it runs over {norm.sizes[0]} tokens, as many as a token has numbers.",
+                OVER_TOKENS,
             )
         if norm.eps is not None and norm.eps > 1e-3:
             raise Failed(

@@ -340,6 +340,12 @@ def blocks_start_different(vit: Callable) -> None:
         assert weight.ndim == 1 or all(differ(*pair) for pair in itertools.combinations(starts, 2)), name
 
 
+def norms_start_at_one(vit: Callable) -> None:
+    """Before any training a norm's gain is 1, and leaves the tokens normalized."""
+    gains = [m.weight for m in vit(small_config()).modules() if isinstance(m, nn.LayerNorm)]
+    assert gains and all((gain == 1).all() for gain in gains)
+
+
 def attention_starts_soft(vit: Callable) -> None:
     """Before any training no query gives nearly all of its attention to one key."""
     model, x = vit(small_config()), images()

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from vitbook_workshop.faults.findings import Failed, expect, skip_if
 from vitbook_workshop.faults.model_under_test import ModelUnderTest, copy_of, logits_of, unregistered
 from vitbook_workshop.faults.operation_recorder import PRODUCTS, OperationWatch, made_of_plain
-from vitbook_workshop.faults.taken_as_it_comes import Taken
+from vitbook_workshop.faults.taken_as_it_comes import Taken, in_dtype
 
 
 class _CastsSeen(OperationWatch):
@@ -59,7 +59,7 @@ class _LastFailure(TorchFunctionMode):
 
 
 def _in_precision(tested: ModelUnderTest, dtype: torch.dtype) -> nn.Module:
-    model = copy_of(tested.model, tested.without).to(dtype).eval()
+    model = in_dtype(copy_of(tested.model, tested.without), dtype).eval()
     if isinstance(model, Taken) and model.instead:
         model.instead.dtype = model.instead.dtype and dtype
     return model
@@ -96,7 +96,8 @@ def float64_works(tested: ModelUnderTest) -> str:
     raise Failed(wrong)
 
 
-def autocast_works(tested: ModelUnderTest) -> None:
+def autocast_works(tested: ModelUnderTest) -> str:
+    """Returns a remark where autocast does not know an operation of the model's, which is no mistake."""
     images, model, last = tested.images().float(), _in_precision(tested, torch.float32), _LastFailure()
     try:
         with torch.no_grad(), torch.autocast(tested.device.type, torch.bfloat16), last:
@@ -107,7 +108,10 @@ def autocast_works(tested: ModelUnderTest) -> None:
         if torch.float64 in dtypes:
             cause = "a cast to float64 in forward: autocast leaves it as it is."
         elif len(dtypes) > 1 and (last.name == "tensordot" or any(isinstance(x, nn.Parameter) for x in single)):
-            cause = f"autocast does not know {last.name}, which gets activations in bfloat16 and others in float32."
-            cause += " F.linear, @ and einsum are known."
+            return (
+                f"not as it is: autocast does not know {last.name}, which gets activations in bfloat16 and others in"
+                " float32. F.linear, @ and einsum are known"
+            )
         raise Failed(_said(error), cause) from None
     expect(bool(logits.isfinite().all()), "in bfloat16 some logits are infinite or NaN.")
+    return ""

@@ -346,6 +346,16 @@ def turning_keeps_norms_and_offsets(rotate: Callable) -> None:
     close(rotate(first, torch.tensor([[2.0, 0, 0, 0]])), turned)
 
 
+def queries_and_keys_are_turned_alike(attention: Callable) -> None:
+    """Implementations are classes of `ModernAttention`: all places turned by the same leave the output as it is."""
+    module, x, angles = shake(attention(16, 2)), torch.randn(B, T, 16), 3 * torch.randn(T, 4)
+    outputs = []
+    for moved in (angles, angles + torch.randn(4)):
+        module.angles = moved
+        outputs.append(module(x))
+    close(*outputs)
+
+
 def angles_tell_offsets_apart(rotary_angles: Callable) -> None:
     """Implementations are functions (grid, head_dim): two pairs of patches differ by the same angles where their
     offsets in rows and columns are the same, and only there."""

@@ -115,6 +115,13 @@ _OF_MODELS = [
         of_model=models.images_do_not_mix,
     ),
     MustHold(
+        "in evaluation, an image gets the same logits at every place of a batch",
+        "07_embedding.ipynb#equation-1-complete",
+        suspect="something is indexed by the image in the batch: positions pe[:x.size(0)], made for (T, B, D), on"
+        " tokens (B, T, D), or a class token for each place. It should be x + pe[:, :x.size(1)].",
+        of_model=models.places_in_a_batch_are_alike,
+    ),
+    MustHold(
         "the order of the patches counts, if it is meant to",
         "07_embedding.ipynb#a-bag-of-patches",
         suspect="positions are missing, or they are added to something that is thrown away (dropout on x instead of x +"
@@ -162,6 +169,15 @@ _OF_MODELS = [
         suspect="blocks copied from one, by copy.deepcopy or by nn.TransformerEncoder: draw their weights separately.",
         of_part=parts.blocks_start_different,
         of_model=models.blocks_start_different,
+    ),
+    MustHold(
+        "the gains of norms start at 1",
+        "08_encoder.ipynb#layernorm-by-hand",
+        suspect="a loop that draws every parameter, those of the norms too: a gain near 0 makes its tokens vanish. Draw"
+        " what has two axes or more (p.ndim > 1), and leave the norms as they are.",
+        likely="a model that was trained has other gains, and is to be asked as one",
+        of_part=parts.norms_start_at_one,
+        of_model=models.norms_start_at_one,
     ),
     MustHold(
         "logits are no probabilities",
@@ -255,6 +271,13 @@ _OF_MODELS = [
         suspect="no scale, √D for √D_h, times in place of over, a scale after the softmax or twice; or heads never"
         " split.",
         of_model=operations.scores_are_scaled,
+    ),
+    MustHold(
+        "queries and keys are both turned by their places, or neither are",
+        "21_modern.ipynb#a-position-is-a-rotation",
+        suspect="a rotation (RoPE) of the queries alone, or of the keys.",
+        of_part=methods.queries_and_keys_are_turned_alike,
+        of_model=operations.queries_and_keys_are_turned_alike,
     ),
     MustHold(
         "before training, attention is spread over several keys",

@@ -362,7 +362,7 @@ _BATCH = 2  # of the two mistakes below
     symptom="The model runs with one batch size only, and each place in a batch learns a class token of its own.",
     cause="Your class token has the batch size in its shape. Learn one, of shape (1, 1, D), and expand it.",
     caught_by=("every_batch_size_will_do",),
-    seen_in_a_model=("every_batch_size_will_do",),
+    seen_in_a_model=("every_batch_size_will_do", "places_in_a_batch_are_alike"),
     found="MuhammadArdiPutra/medium_articles/pull/1",
 )
 class BatchSizedClassToken(ImageEmbedding):
@@ -376,7 +376,7 @@ class BatchSizedClassToken(ImageEmbedding):
     symptom="The model runs with one batch size only, and each place in a batch learns positions of its own.",
     cause="Your positions have the batch size in their shape. Learn one table, (1, N + 1, D); adding broadcasts it.",
     caught_by=("every_batch_size_will_do",),
-    seen_in_a_model=("every_batch_size_will_do",),
+    seen_in_a_model=("every_batch_size_will_do", "places_in_a_batch_are_alike"),
     found="MuhammadArdiPutra/medium_articles/pull/1",
 )
 class BatchSizedPositions(ImageEmbedding):
@@ -413,6 +413,21 @@ class ClassTokenNeverLearned(ImageEmbedding):
         token = torch.randn(self.cls_token.shape)
         del self.cls_token
         self.register_buffer("cls_token", token)
+
+
+@_wrong(
+    "07_embedding#equation-1-complete",
+    symptom="The same image gets other logits at another place of its batch, and no patch knows where it is.",
+    cause="Your positions are indexed by the image: pe[:x.size(0)] on tokens (B, T, D). It is pe[:, :x.size(1)].",
+    caught_by=("embedding_equals_equation_1",),
+    seen_in_a_model=("order_counts", "places_in_a_batch_are_alike"),
+)
+class PositionsOfTheBatch(ImageEmbedding):
+    def forward(self, images, any_size=False):
+        prefix = [token.expand(len(images), -1, -1) for token in self.prefix_tokens]
+        x = torch.cat([*prefix, self.patch_embed(images)], dim=1)
+        table = self.positions()[0]  # (T, D); a larger batch takes it from the start again
+        return self.dropout(x + table[torch.arange(len(x)) % len(table)][:, None])
 
 
 @_wrong(
@@ -698,3 +713,18 @@ class AttentionStartsOneHot(VisionTransformer):
         super().initialize()
         for block in self.encoder.blocks:
             nn.init.normal_(block.attn.qkv.weight)
+
+
+@_wrong(
+    "08_encoder#layernorm-by-hand",
+    symptom="Each norm starts by making its tokens fifty times smaller, and what a branch adds at first is nearly 0.",
+    cause="You draw every parameter from N(0, 0.02), the norms' gains too. Those start at 1: draw matrices alone.",
+    caught_by=("norms_start_at_one",),
+    seen_in_a_model=("norms_start_at_one",),
+)
+class NormsDrawnLikeMatrices(VisionTransformer):
+    def initialize(self):
+        super().initialize()
+        for part in self.modules():
+            if isinstance(part, nn.LayerNorm):
+                nn.init.normal_(part.weight, std=0.02)

@@ -122,6 +122,19 @@ def one_pair_by_two_angles(x, angles):
 
 
 @_wrong(
+    "21_modern#a-position-is-a-rotation",
+    symptom="Scores depend on where a query is, and not on how far its keys are from it.",
+    cause="You rotate the queries and leave the keys. A score sees offsets only if both are turned.",
+    caught_by=("queries_and_keys_are_turned_alike",),
+    seen_in_a_model=("queries_and_keys_are_turned_alike",),
+)
+class OnlyQueriesTurned(ModernAttention):
+    def project(self, x):
+        _, k, v = MultiHeadSelfAttention.project(self, x)
+        return super().project(x)[0], self.k_norm(k), v
+
+
+@_wrong(
     "21_modern#rows-and-columns",
     symptom="The last patch of a row and the first of the next are neighbors to the model.",
     cause="Your angles count patches one after the other. Turn half of the pairs by the row, half by the column.",

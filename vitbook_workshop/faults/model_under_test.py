@@ -16,7 +16,7 @@ from vitbook_workshop.faults.blocks_alike import calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.numbers_from_nowhere import Met, drawn_in_forward
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
-from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, is_large, parts_of
+from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, in_dtype, is_large, parts_of
 
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
 
@@ -41,7 +41,7 @@ class ModelUnderTest:
 
     def copy(self, training: bool = False, without: Collection[nn.Module] = ()) -> nn.Module:
         """The model as it is; without: those of its blocks that are left out."""
-        return copy_of(self.model, without).to(self.dtype).train(training)
+        return in_dtype(copy_of(self.model, without), self.dtype).train(training)
 
     def shaken(self, training: bool = False, without: Collection[nn.Module] = ()) -> nn.Module:
         """The model with some noise on every parameter, so that no zero, as in a new head, hides anything.
@@ -87,6 +87,12 @@ class ModelUnderTest:
         except RuntimeError:  # from a backward pass that is broken: the numbers have to tell
             pass
         return self.same(self.logits, logits_of(self.subject, self.images()))
+
+    @cached_property
+    def place_in_batch_counts(self) -> bool:
+        """Whether equal images of one batch get different logits."""
+        logits = logits_of(self.brief, self.shown.detach()[:1].expand_as(self.shown).clone())
+        return not self.same(logits, logits[:1].expand_as(logits))
 
     def needs_sight(self) -> None:
         skip_if(self.blind, "the logits do not depend on the image")

@@ -25,10 +25,11 @@ class AttentionSeen:
     queries: Tensor  # (..., T, d)
     keys: Tensor
     weight: nn.Parameter | None  # of the linear map that made the queries
-    axis: int  # over which the weights sum to 1, or else over which the softmax runs, from the end
+    axis: int  # over which the weights sum to 1, or else the softmax runs: −1 keys, −2 queries, −3 heads, −4 the batch
     inputs: int  # of the linear map that made the queries
     layer: int  # how many attentions, one after another, its queries and keys have come through
     peak: float  # the largest weight of a query, on the average
+    combined: bool = False  # its weights are made of those of several softmaxes, or multiplied by what is computed
     split: bool | None = None  # the rows of a head are different tokens; None where that cannot be read off
     joined: bool | None = None  # the output projection gets the answers of one query at a time
     projection: nn.Parameter | None = None  # the weight of the output projection
@@ -62,7 +63,11 @@ class Origin:
     factors: tuple[Tensor, ...] = ()  # that were multiplied number by number; of the last operation alone
     axis: int = -1  # over which the softmax runs
     mixed: bool = False  # weights need not sum to 1: heads are mixed, a sink takes a part, or they are divided later
+    combined: bool = False  # or several softmaxes' are added, or what is computed multiplies them
+    shares: Tensor | None = None  # what the softmax gave
     gain: nn.Parameter | None = None  # of the norm
+    centered: Tensor | None = None  # what something was subtracted from, just before
+    squared: bool = False  # squares of activations, as a norm made by hand takes their mean
     step: int = 0  # of the operation that made its numbers; what only moves them is none
     layer: int = 0  # how many attentions, one after another, they have come through
 
@@ -82,6 +87,9 @@ class NormSeen:
     correction: float = 0  # variances are divided by the size minus this
     batch_norm: bool = False
     of_batch: bool = False  # by the mean and variance of this batch
+    # before any attention: what is normalized, and something computed of each group of its numbers
+    before: Tensor | None = None
+    after: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,7 @@ class OperationRecorder(OperationWatch):
         self.added_twice = 0  # tokens (B, T, D) are added to a sum that they are a part of already
         self.norms: list[NormSeen] = []
         self.sums: list[SumSeen] = []  # of tokens
+        self.gains: set[int] = set()  # ids of the vectors that multiply normalized tokens
         self.lost: set[str] = set()  # operations that could not be followed
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
         self.used: dict[int, None] = {}  # ids of parameters, in the order in which operations take them
@@ -176,8 +185,12 @@ class OperationRecorder(OperationWatch):
         except Exception:  # whatever tensors of unknown making may do
             self.lost.add(name)
             origin = Origin()
+        squared = name in ("pow", "square") or (name == "mul" and len(tensors) == 2 and tensors[0] is tensors[1])
+        centered = tensors[0] if name in ("sub", "sub_") else origin.centered if squared else None
         layer = max((self.origin(x).layer for x in tensors), default=0) + (len(self.attentions) > len(before))
-        origin = replace(origin, layer=layer, step=origin.step if name in MOVING else self.steps)
+        squared = squared and origin.made_by != "parameter"
+        step = origin.step if name in MOVING else self.steps
+        origin = replace(origin, layer=layer, step=step, squared=squared, centered=centered)
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
                 self._origins[id(tensor)] = origin, tensor
@@ -207,7 +220,7 @@ class OperationRecorder(OperationWatch):
         else:
             name = name.removesuffix("_")
         origin = self.origin(main)
-        self._note_norm(name, main, named, origin)
+        self._note_norm(name, main, named, origin, result)
         if name == "sum" and origin.factors:
             return self._summed(*origin.factors, named["dim"], result)
         if name in KEEPS:
@@ -222,6 +235,8 @@ class OperationRecorder(OperationWatch):
             blend = next((x for x in map(self.origin, tensors) if x.made_by == "blend"), None)
             if blend and len(tensors) == 2 and all(o is blend or o.operands for o in map(self.origin, tensors)):
                 return blend  # divided by the sum of its weights, at the end or block by block
+        if name in ("add", "sub") and self._mixes(tensors):
+            return replace(origin, mixed=True, combined=True)
         if name == "sub" and origin.operands:  # the largest score, for a safe softmax, or the logarithm of the sum
             total = next((x for x in map(self.origin, tensors) if x.made_by == "logsumexp"), None)
             return replace(origin, made_by="log_softmax", axis=total.axis) if total else origin
@@ -229,13 +244,15 @@ class OperationRecorder(OperationWatch):
             return self._added(origin, tensors, result)
         if name in ("mul", "div"):
             other = args[1] if main is args[0] else args[0]
-            return replace(self._scaled(origin, main, other, name == "div"), factors=_factors(name, main, other))
+            return replace(
+                self._scaled(origin, main, other, name == "div", result), factors=_factors(name, main, other)
+            )
         if name == "exp" and origin.made_by in ("product", "log_softmax"):
-            return replace(origin, made_by="exp" if origin.made_by == "product" else "softmax")
+            return replace(origin, made_by="exp" if origin.made_by == "product" else "softmax", shares=result)
         if origin.made_by == "product" and ("softmax" in name or name == "logsumexp"):
             axis = named["dim"][0] if name == "logsumexp" else named["dim"]
             made_by = next(kind for kind in ("logsumexp", "log_softmax", "softmax") if kind in name)
-            return replace(origin, made_by=made_by, axis=axis % main.ndim - main.ndim)
+            return replace(origin, made_by=made_by, axis=axis % main.ndim - main.ndim, shares=result)
         if name in PRODUCTS:
             return self._multiplied(*tensors[-2:], named.get("alpha", 1.0), result)
         if name == "linear":
@@ -256,14 +273,22 @@ class OperationRecorder(OperationWatch):
             return replace(origin, factor=None)  # scores, bounded or normalized
         if "norm" in name:
             gain = next((x for x in tensors if isinstance(x, nn.Parameter) and x.ndim == 1), None)
+            self.gains |= {id(gain)} - {id(None)}
             return replace(origin, made_by="norm", factor=None, gain=gain)
         return replace(origin, made_by="", factor=None)
 
-    def _note_norm(self, name: str, x: Tensor, named: dict, origin: Origin) -> None:
+    def _mixes(self, terms: list[Tensor]) -> bool:
+        """Whether weights of a softmax are added to or subtracted from others, or from what else is computed."""
+        made = [self.origin(x).made_by if x.requires_grad else "parameter" for x in terms]
+        return "softmax" in made and "parameter" not in made and len(terms) > 1
+
+    def _note_norm(self, name: str, x: Tensor, named: dict, origin: Origin, result: Any) -> None:
         """Remember a normalization of activations, or the variance that a hand-made one computes."""
-        shape = tuple(x.shape)
+        shape, result = tuple(x.shape), result[0] if isinstance(result, tuple) else result
+        before = x if origin.centered is None else origin.centered
+        tensors = {} if self.attentions else {"before": before, "after": result}
         if name in ("native_layer_norm", "_fused_rms_norm"):
-            self.norms.append(NormSeen(tuple(named["normalized_shape"]), shape, named.get("eps")))
+            self.norms.append(NormSeen(tuple(named["normalized_shape"]), shape, named.get("eps"), **tensors))
         elif "batch_norm" in name:
             training = bool(named.get("training")) and "no_training" not in name
             self.norms.append(NormSeen(shape[1:2], shape, batch_norm=True, of_batch=training))
@@ -271,7 +296,10 @@ class OperationRecorder(OperationWatch):
             axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
             correction = named.get("correction", 1 if named.get("unbiased", True) else 0)
             correction = 1 if correction is None else correction
-            self.norms.append(NormSeen(tuple(shape[i] for i in axes), shape, correction=correction))
+            self.norms.append(NormSeen(tuple(shape[i] for i in axes), shape, correction=correction, **tensors))
+        elif name == "mean" and named.get("keepdim") and origin.squared:
+            axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
+            self.norms.append(NormSeen(tuple(shape[i] for i in axes), shape, **tensors))
 
     def _added(self, origin: Origin, terms: list[Tensor], result: Tensor) -> Origin:
         """x + y: a bias, a mask or positions on attention scores, a residual, or the halves of a rotation."""
@@ -299,18 +327,21 @@ class OperationRecorder(OperationWatch):
         after = any(self.origin(x).layer for x in terms)
         return after and (result.ndim == 4 or len(result) % self.attentions[0].queries.shape[-2] == 0)
 
-    def _scaled(self, origin: Origin, x: Tensor, other: Any, divided: bool) -> Origin:
+    def _scaled(self, origin: Origin, x: Tensor, other: Any, divided: bool, result: Tensor) -> Origin:
         """x · y or x / y: a scale, a gain, a normalization, or half of a rotation."""
         if origin.made_by == "exp" and isinstance(other, Tensor) and self.origin(other).made_by == "exp":
             axes = [i - x.ndim for i in range(x.ndim) if other.shape[i] == 1 < x.shape[i]]
             mixed = origin.mixed or self.origin(other).mixed
-            return replace(origin, made_by="softmax", axis=axes[0] if axes else -1, mixed=mixed)
-        if origin.made_by == "softmax":
-            return origin  # the sums of the weights will tell
+            return replace(origin, made_by="softmax", axis=axes[0] if axes else -1, mixed=mixed, shares=result)
+        if origin.made_by == "softmax":  # the sums of the weights will tell, but of a gate
+            gated = isinstance(other, Tensor) and other.requires_grad and not divided
+            return replace(origin, mixed=True, combined=True) if gated else origin
         if not isinstance(other, Tensor) or other.ndim == 0:
             learned = origin.factor is None or (isinstance(other, Tensor) and other.requires_grad)
             return replace(origin, factor=None if learned else origin.factor * float(other) ** (-1 if divided else 1))
         if origin.operands or (isinstance(other, nn.Parameter) and other.ndim == 1):
+            if origin.made_by == "norm":
+                self.gains.add(id(other))
             return replace(origin, factor=None, gain=other if origin.made_by == "norm" else origin.gain)
         of_all = divided and other.ndim == x.ndim and any(o == 1 < n for o, n in zip(other.shape, x.shape, strict=True))
         if of_all or other.shape[-1] == 1 or other.stride(-1) == 0:  # one number for each token, or for each channel
@@ -354,7 +385,9 @@ class OperationRecorder(OperationWatch):
         sums = {axis: weights.sum(dim=axis, dtype=torch.float64) for axis in range(-1, -weights.ndim - 1, -1)}
         if weights.element_size() == 2:
             sums = {axis: sum.round(decimals=2) for axis, sum in sums.items()}  # weights of 8 or 11 bits
-        axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), origin.axis)
+        axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), None)
+        if axis is None or (axis < -2 and weights.ndim < 4):
+            axis = _shared_out_over(origin, weights)
         sums = {-1: torch.ones(1)} if origin.mixed else sums
         seen = self._seen(
             origin.factor,
@@ -364,6 +397,7 @@ class OperationRecorder(OperationWatch):
             axis,
             weights.amax(-1) / (weights.sum(-1) if origin.made_by == "exp" else 1),
         )
+        seen.combined = origin.combined
         return self._noted(seen, values, of_values, result)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor, named: dict, result: Tensor) -> Origin:
@@ -435,6 +469,23 @@ def _weights(origin: Origin, x: Tensor) -> Origin | None:
     sums = x.sum(-1)
     made = origin.made_by == "softmax" or (bool((x >= 0).all()) and torch.allclose(sums, torch.ones_like(sums)))
     return origin if made else None
+
+
+def _shared_out_over(origin: Origin, weights: Tensor) -> int:
+    """What the softmax's axis holds, whatever its layout, by where its numbers stand in the weights (…, T_q, T_k)."""
+    given = origin.shares
+    if given is None or given.shape == weights.shape:
+        return origin.axis
+    for line in given.movedim(origin.axis, -1).reshape(-1, given.shape[origin.axis])[:50]:
+        places = [(weights == number).nonzero() for number in line[:2]]
+        if [len(place) for place in places] != [1, 1]:  # they were changed, or others are the same
+            continue
+        step = (places[1] - places[0])[0]
+        axis = int(step.nonzero()[-1]) - weights.ndim
+        if axis != -3 or weights.ndim > 3:
+            return axis
+        return -3 if step[0] == 1 and len(line) < len(weights) else -4  # (B·h, T_q, T_k): an image's heads in a row
+    return origin.axis
 
 
 def _rows(x: Tensor) -> Tensor:

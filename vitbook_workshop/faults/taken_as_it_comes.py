@@ -177,6 +177,11 @@ def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     return deepcopy(model, memo)
 
 
+def in_dtype(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The model, its numbers cast in place; complex ones, such as rotations, stay complex, as they do not by `to`."""
+    return model._apply(lambda x: x.to(dtype) if x.is_floating_point() else x)
+
+
 def inner(model: nn.Module) -> tuple[nn.Module, list[str]]:
     """The model inside what compiles it or spreads it over devices, and a note of that."""
     notes: list[str] = []
@@ -289,7 +294,7 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
     for dtype in (torch.float32, torch.float64) if large else (torch.float64, torch.float32):
         try:
             other = Instead(dtype, not torch.cuda.is_available()) if instead else None
-            taken = Taken(copy_of(model).to(dtype), num_classes, one_by_one, other).eval()
+            taken = Taken(in_dtype(copy_of(model), dtype), num_classes, one_by_one, other).eval()
         except Exception as error:
             errors.setdefault(dtype, f"copying it stops with {in_one_line(error)}")
             continue

@@ -648,7 +648,7 @@ WRONG_STYLES = {
     "beginner, batch_first": (lambda: Beginner("batch_first"), {MIX: "batch_first"}),
     "beginner, batch in its shape": (
         lambda: Beginner("batch in its shape"),
-        {"every_batch_size_will_do": "batch size"},
+        {"every_batch_size_will_do": "batch size", "places_in_a_batch_are_alike": "indexed by the image"},
     ),
     "beginner, keep": (lambda: Beginner("keep"), {"every_dropout_acts": "to keep"}),
     "beginner, sigmoid": (lambda: Beginner("sigmoid"), {SHARES: "sigmoid"}),

@@ -58,7 +58,7 @@ ONLY_IN_TRAINING = {
     "PositionsNeverLearned",
 }
 ONLY_IN_TRAINING |= {"PatchesUnderNoGrad", "BlocksAreCopies", "AttentionIsCopied", "DropoutOnTheLogits"}
-ONLY_IN_TRAINING |= {"AttentionStartsOneHot", "OneNormForTwoPlaces"}
+ONLY_IN_TRAINING |= {"AttentionStartsOneHot", "OneNormForTwoPlaces", "NormsDrawnLikeMatrices"}
 
 
 @pytest.mark.door  # some of the shapes are wrong

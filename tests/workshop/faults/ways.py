@@ -96,6 +96,62 @@ class Bounded(Attention):
         return (30 * torch.tanh(q @ k.mT * self.scale / 30)).softmax(-1) @ v
 
 
+class Differential(Attention):
+    """The weights of one softmax minus a part of those of another (Ye et al. 2024)."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Parameter(torch.tensor(0.4))
+
+    def by_hand(self, q, k, v):
+        one, other = ((a @ b.mT * (EACH / 2) ** -0.5).softmax(-1) for a, b in zip(*map(halves, (q, k)), strict=True))
+        return (one - self.part * other) @ v
+
+
+class Gated(Attention):
+    """Each weight is multiplied by a gate that is computed of the query."""
+
+    def by_hand(self, q, k, v):
+        return ((q @ k.mT * self.scale).softmax(-1) * q.mean(-1, keepdim=True).sigmoid()) @ v
+
+
+class HeadsLast(Attention):
+    """Scores (B, T_q, T_k, h), shared out over one of their axes."""
+
+    def __init__(self, axis=2):
+        super().__init__()
+        self.axis = axis
+
+    def by_hand(self, q, k, v):
+        scores = torch.einsum("bhqd, bhkd -> bqkh", q, k) * self.scale
+        return torch.einsum("bqkh, bhkd -> bhqd", scores.softmax(self.axis), v)
+
+
+class Rotary(Attention):
+    """Queries and keys turned by their places, as (a, b) or as complex numbers, or one of them alone."""
+
+    def __init__(self, turned="qk", as_complex=False):
+        super().__init__()
+        self.turned, self.as_complex = turned, as_complex
+        angles = torch.arange(PATCHES + 1)[:, None] * 10.0 ** -torch.arange(EACH // 2)
+        self.register_buffer("places", torch.polar(torch.ones_like(angles), angles), persistent=False)
+
+    def turn(self, x):
+        if self.as_complex:
+            pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())
+            return torch.view_as_real(pairs * self.places).flatten(-2).to(x)
+        (a, b), cos, sin = halves(x), self.places.real.to(x), self.places.imag.to(x)
+        return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
+
+    def by_hand(self, q, k, v):
+        q = self.turn(q) if "q" in self.turned else q
+        return super().by_hand(q, self.turn(k) if "k" in self.turned else k, v)
+
+
+def halves(x):
+    return x.chunk(2, -1)
+
+
 class WeightNormed(Attention):
     """A matrix computed of others at each call."""
 
@@ -308,6 +364,41 @@ class Turned(nn.Module):
         return self.norm(x.mT).mT if isinstance(self.norm, nn.LayerNorm) else self.norm(x)
 
 
+class Gain(nn.Module):
+    """A norm of its own with a gain that starts somewhere."""
+
+    def __init__(self, dim, start=torch.ones, centered=True):
+        super().__init__()
+        self.gain, self.centered = nn.Parameter(start(dim)), centered
+
+    def forward(self, x):
+        if self.centered:
+            return F.layer_norm(x, x.shape[-1:], self.gain)
+        return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * self.gain
+
+
+class AroundOne(nn.Module):
+    """RMSNorm whose gain is 1 + a parameter, as in Gemma."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.gain = nn.Parameter(0.02 * torch.randn(dim))
+
+    def forward(self, x):
+        return F.rms_norm(x, x.shape[-1:]) * (1 + self.gain)
+
+
+class FeaturesFirst(nn.Module):
+    """A norm of (B, D, T) where there are as many tokens as a token has numbers; `turned` is right."""
+
+    def __init__(self, dim, norm=nn.LayerNorm, turned=False):
+        super().__init__()
+        self.norm, self.turned = norm(dim), turned
+
+    def forward(self, x):
+        return self.norm(x) if self.turned else self.norm(x.mT).mT
+
+
 class In32Bits(nn.LayerNorm):
     """LayerNorm in float32, whatever the tokens are in."""
 
@@ -411,6 +502,51 @@ class Net(nn.Module):
 
     def forward(self, images):
         return self.head(self.read(self.encode(self.place(self.cut(images)))))
+
+
+class Square(Net):
+    """As many tokens as a token has numbers: class tokens make them up."""
+
+    def __init__(self, **ways):
+        super().__init__(**ways)
+        more = WIDE - PATCHES
+        self.cls, self.pos = (nn.Parameter(torch.randn(1, n, WIDE)) for n in (more, WIDE))
+
+
+class ByImage(Net):
+    """Positions are looked up by the image in the batch; axis 1 would be right."""
+
+    def __init__(self, learned, axis=0):
+        super().__init__()
+        del self.pos
+        self.axis, self.table = axis, nn.Embedding(50, WIDE).requires_grad_(learned)
+
+    def place(self, tokens):
+        x = torch.cat((self.cls.expand(len(tokens), -1, -1), tokens), 1)
+        places = self.table(torch.arange(x.shape[self.axis], device=x.device))
+        return x + (places if self.axis else places[:, None])
+
+
+class Tensordot(Net):
+    """A map of which autocast does not know."""
+
+    def cut(self, x):
+        return torch.tensordot(super().cut(x), self.mix, dims=1)
+
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Parameter(torch.eye(WIDE))
+
+
+class NoTable(Net):
+    """Without positions of its own."""
+
+    def __init__(self, attention):
+        super().__init__(attention)
+        del self.pos
+
+    def place(self, tokens):
+        return torch.cat((self.cls.expand(len(tokens), -1, -1), tokens), 1)
 
 
 class Mean(nn.Module):
@@ -599,10 +735,23 @@ RIGHT = {
     "ReZero": lambda: Net(block=ReZero, head=nn.Linear(WIDE, K)),
     "side by side": lambda: Net(block=SideBySide),
     "into a buffer": Buffers,
+    "differential": lambda: Net(Differential),
+    "gated weights": lambda: Net(Gated),
+    "heads last": lambda: Net(HeadsLast),
+    "rotary": lambda: NoTable(Rotary),
+    "rotary and learned positions": lambda: Net(Rotary),
+    "rotary, complex": lambda: NoTable(partial(Rotary, as_complex=True)),
+    "gains of 0": lambda: Net(norm=partial(Gain, start=torch.zeros)),
+    "gains around 1": lambda: Net(norm=AroundOne, head=nn.Sequential(AroundOne(WIDE), nn.Linear(WIDE, K))),
+    "as many tokens as numbers": lambda: Square(norm=partial(FeaturesFirst, turned=True)),
+    "as many tokens as numbers, by hand": lambda: Square(norm=partial(HandNorm, correction=0)),
+    "positions by Embedding": lambda: ByImage(True, axis=1),
+    "tensordot that autocast does not know": Tensordot,
 }
 
 SLICES = "heads_see_whole_tokens"
 CHAIN, STARTS, TOKENS = "not chained", "attention_starts_soft", "an_image_has_several_tokens"
+SUMS, TURNED, STARTING = "weights_sum_to_one", "queries_and_keys_are_turned_alike", "norms_start_at_one"
 JOINED, OWN = "heads_are_joined_by_a_map", "layers_have_weights_of_their_own"
 
 # How to build it, and for each question that it fails a part of the suspect that it names: the true cause
@@ -665,4 +814,43 @@ WRONG = {
         {MIX: "over the batch"},
     ),
     "into a buffer, no scale": (lambda: Buffers(partial(EachImage, scale=1.0)), {SCALE: "no scale"}),
+    "heads last, over the heads": (lambda: Net(partial(HeadsLast, 3)), {SUMS: "over the heads"}),
+    "heads last, over the queries": (lambda: Net(partial(HeadsLast, 1)), {SUMS: "over the queries"}),
+    "heads last, over the batch": (lambda: Net(partial(HeadsLast, 0)), {SUMS: "over the batch", MIX: "first axis"}),
+    "√D after the softmax": (
+        lambda: Net(partial(Attention, lambda q, k, v: (q @ k.mT).softmax(-1) / WIDE**0.5 @ v)),
+        {SUMS: "scale stands after", SCALE: "it stands after"},
+    ),
+    "halved after the softmax": (
+        lambda: Net(partial(Attention, lambda q, k, v: (q @ k.mT * EACH**-0.5).softmax(-1) / 2 @ v)),
+        {SUMS: "all multiplied by 0.5"},
+    ),
+    "positions by the image": (
+        partial(ByImage, True),
+        {"order_counts": "by the image", "places_in_a_batch_are_alike": "indexed by the image"},
+    ),
+    "fixed positions by the image": (
+        partial(ByImage, False),
+        {"order_counts": "by the image", "places_in_a_batch_are_alike": "indexed by the image"},
+    ),
+    "gains drawn, LayerNorm": (lambda: Net(norm=partial(Gain, start=torch.randn)), {STARTING: "p.ndim > 1"}),
+    "gains drawn, RMSNorm": (
+        lambda: Net(norm=partial(Gain, start=lambda n: 0.02 * torch.randn(n), centered=False)),
+        {STARTING: "p.ndim > 1"},
+    ),
+    "queries turned": (lambda: NoTable(partial(Rotary, "q")), {TURNED: "of the queries alone"}),
+    "queries turned, complex, with positions": (
+        lambda: Net(partial(Rotary, "q", as_complex=True)),
+        {TURNED: "of the queries alone"},
+    ),
+    "keys turned": (lambda: NoTable(partial(Rotary, "k")), {TURNED: "of the keys alone"}),
+    "features first": (lambda: Square(norm=FeaturesFirst), {NORMS: "over the tokens"}),
+    "features first, RMSNorm": (
+        lambda: Square(norm=partial(FeaturesFirst, norm=nn.RMSNorm)),
+        {NORMS: "over the tokens"},
+    ),
+    "over the tokens by hand, as many as numbers": (
+        lambda: Square(norm=partial(HandNorm, axis=1)),
+        {NORMS: "over the tokens"},
+    ),
 }
