@@ -62,7 +62,7 @@ class Origin:
     operands: tuple[Tensor, ...] = ()  # of the product
     factors: tuple[Tensor, ...] = ()  # that were multiplied number by number; of the last operation alone
     axis: int = -1  # over which the softmax runs
-    mixed: bool = False  # weights need not sum to 1: heads are mixed, a sink takes a part, or they are divided later
+    mixed: bool = False  # weights need not sum to 1: heads are mixed, or a sink takes a part
     combined: bool = False  # or several softmaxes' are added, or what is computed multiplies them
     shares: Tensor | None = None  # what the softmax gave
     gain: nn.Parameter | None = None  # of the norm
@@ -232,9 +232,12 @@ class OperationRecorder(OperationWatch):
                 return origin
             return replace(origin, mixed=True) if origin.operands else replace(origin, made_by="")  # a sink, or others
         if name in ("add", "sub", "mul", "div"):
-            blend = next((x for x in map(self.origin, tensors) if x.made_by == "blend"), None)
-            if blend and len(tensors) == 2 and all(o is blend or o.operands for o in map(self.origin, tensors)):
-                return blend  # divided by the sum of its weights, at the end or block by block
+            origins = [self.origin(x) for x in tensors]
+            blend = next((x for x in origins if x.made_by == "blend"), None)
+            if blend and len(tensors) == 2 and all(o.made_by == "blend" or o.operands for o in origins):
+                for seen in self._unprojected if name in ("mul", "div") else ():
+                    seen.sums = torch.ones(1)  # the answers are divided by the sums, at the end or tile by tile
+                return blend
         if name in ("add", "sub") and self._mixes(tensors):
             return replace(origin, mixed=True, combined=True)
         if name == "sub" and origin.operands:  # the largest score, for a safe softmax, or the logarithm of the sum
@@ -464,10 +467,10 @@ def _factors(name: str, x: Tensor, other: Any) -> tuple[Tensor, ...]:
 
 def _weights(origin: Origin, x: Tensor) -> Origin | None:
     """The origin of attention weights x (…, T), by its making or by its numbers; None for other scores."""
-    if origin.made_by == "exp":
-        return replace(origin, mixed=True)  # they are divided by their sum later
     sums = x.sum(-1)
-    made = origin.made_by == "softmax" or (bool((x >= 0).all()) and torch.allclose(sums, torch.ones_like(sums)))
+    made = origin.made_by in ("softmax", "exp") or (
+        bool((x >= 0).all()) and torch.allclose(sums, torch.ones_like(sums))
+    )
     return origin if made else None
 
 

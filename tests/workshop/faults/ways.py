@@ -6,7 +6,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from small_models import HEADS, HIDDEN, C, K, P
-from styles import ADDS, BRANCHES, CUT, IDLE, LAST, MIX, NORMS, SCALE
+from styles import ADDS, BRANCHES, CUT, IDLE, LAST, MIX, NORMS, SCALE, SUMS
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
@@ -751,7 +751,7 @@ RIGHT = {
 
 SLICES = "heads_see_whole_tokens"
 CHAIN, STARTS, TOKENS = "not chained", "attention_starts_soft", "an_image_has_several_tokens"
-SUMS, TURNED, STARTING = "weights_sum_to_one", "queries_and_keys_are_turned_alike", "norms_start_at_one"
+TURNED, STARTING = "queries_and_keys_are_turned_alike", "norms_start_at_one"
 JOINED, OWN = "heads_are_joined_by_a_map", "layers_have_weights_of_their_own"
 
 # How to build it, and for each question that it fails a part of the suspect that it names: the true cause
@@ -766,6 +766,10 @@ WRONG = {
         {SLICES: "cut into heads before", JOINED: "no output projection"},
     ),
     "flex attention, no scale": (lambda: Net(partial(Attention, partial(flex, scale=1.0))), {SCALE: "no scale"}),
+    "never divided": (
+        lambda: Net(partial(Attention, lambda q, k, v: (q @ k.mT * EACH**-0.5).exp() @ v)),
+        {SUMS: "weights"},
+    ),
     "in place, √D": (
         lambda: Net(partial(Attention, lambda q, k, v: InPlace.apply(q, k, v, WIDE**-0.5))),
         {SCALE: "√D for √D_h"},
