@@ -13,24 +13,16 @@ from vitbook.pretrained.published import imagenet_classes
 ACTIVATION = {"gelu": "gelu", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 ACTIVATION |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_tanh": "gelu_tanh", "swish": "silu"}
 ACTIVATION |= {"quick_gelu": "quick_gelu", "quickgelu": "quick_gelu", "relu": "relu", "silu": "silu"}
-# What configs of transformers leave out where it is as their classes have it. By model_type; "" for all others
+# What configs of transformers leave out where it is as their classes have it, by model_type
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "": dict(num_attention_heads=12, hidden_act="gelu"),
-    "vit": dict(layer_norm_eps=1e-12),
-    "vit_mae": dict(layer_norm_eps=1e-12),
-    "deit": dict(layer_norm_eps=1e-12),
-    "ijepa": dict(layer_norm_eps=1e-12),
-    "vit_msn": dict(layer_norm_eps=1e-6),
-    "dinov2": dict(layer_norm_eps=1e-6),
-    "dinov2_with_registers": dict(layer_norm_eps=1e-6),
+    **dict.fromkeys(("vit", "vit_mae", "deit", "ijepa"), dict(layer_norm_eps=1e-12)),
+    **dict.fromkeys(("vit_msn", "dinov2", "dinov2_with_registers"), dict(layer_norm_eps=1e-6)),
     "dinov3_vit": dict(layer_norm_eps=1e-5, num_attention_heads=6, rope_theta=100.0),
-    "clip_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
-    "chinese_clip_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
-    "metaclip_2_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
-    "altclip_vision_model": dict(layer_norm_eps=1e-5, hidden_act="quick_gelu"),
-    "siglip_vision_model": dict(layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
-    "siglip2_vision_model": dict(layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh"),
 }
+for name in ("clip", "chinese_clip", "metaclip_2", "altclip"):
+    _DEFAULTS[f"{name}_vision_model"] = dict(layer_norm_eps=1e-5, hidden_act="quick_gelu")
+for name in ("siglip", "siglip2"):
+    _DEFAULTS[f"{name}_vision_model"] = dict(layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh")
 _BOTH_TOWERS = ("clip", "siglip", "siglip2", "chinese_clip", "metaclip_2", "altclip")  # with text towers beside
 # timm's models with names of ours that compute something else, and what they are
 _OTHER_ARCHITECTURES = {
@@ -95,14 +87,11 @@ def read_stated(folder: Path) -> Stated:
             try:
                 stated = read(config, lambda name: read_json(folder / name))
             except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as error:
-                raise ValueError(f"{folder / name}: {_reason(error)}") from None
+                kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
+                raise ValueError(f"{folder / name}: {kind}{error}") from None
             if stated:
                 return stated
     return Stated()
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
 
 
 def _of_a_config(config: dict, beside: Callable[[str], dict | None]) -> Stated | None:
@@ -116,8 +105,8 @@ def _of_a_config(config: dict, beside: Callable[[str], dict | None]) -> Stated |
         tower = config.get("vision_config") or {}
         kind = str(tower.get("model_type") or f"{kind}_vision_model")
     if kind not in _DEFAULTS:
-        raise ValueError(f"this is {kind!r} of transformers; known are {', '.join(filter(None, _DEFAULTS))}")
-    tower = _DEFAULTS[""] | _DEFAULTS[kind] | tower
+        raise ValueError(f"this is {kind!r} of transformers; known are {', '.join(_DEFAULTS)}")
+    tower = {"num_attention_heads": 12, "hidden_act": "gelu", **_DEFAULTS[kind], **tower}
     model = dict(num_heads=_whole(tower, "num_attention_heads"), norm_eps=float(tower["layer_norm_eps"]))
     if not (tower.get("use_swiglu_ffn") or tower.get("use_gated_mlp")):
         model |= dict(activation=_activation(tower["hidden_act"]))

@@ -95,11 +95,11 @@ function blend(data, lines, taps, { place, line, to, toLine }) {
 
 /**
  * `Preprocessing.view`: the image in the model's size. crop: null for all of it, squeezed; 1 for the middle in the model's
- * proportions; below 1, or with scale_first, for the middle of what is scaled to a larger size first.
+ * proportions; below 1, or with scale_first, for the middle of what is scaled, or squeezed, to a larger size first.
  * @param {Pixels} image
  * @returns {Pixels}
  */
-function view(image, { image_size: [height, width], crop, interpolation, scale_first, channels }) {
+function view(image, { image_size: [height, width], crop, interpolation, scale_first, squeeze, channels }) {
   let seen;
   if (crop === null) {
     seen = resize(image, width, height, interpolation);
@@ -107,7 +107,9 @@ function view(image, { image_size: [height, width], crop, interpolation, scale_f
     seen = fit(image, width, height, interpolation);
   } else {
     let [rows, columns] = [height, width].map((side) => Math.trunc(side / crop + 1e-6));
-    if (rows * image.width >= columns * image.height) {
+    if (squeeze) {
+      // both sides are as the model's
+    } else if (rows * image.width >= columns * image.height) {
       columns = Math.floor((image.width * rows) / image.height);
     } else {
       rows = Math.floor((image.height * columns) / image.width);
