@@ -3,8 +3,9 @@
 import gc
 
 import pytest
-import torch
 from jaxtyping import config, install_import_hook
+
+# torch is imported where it is needed: the process that hands the tests to others does without.
 
 gc.set_threshold(200_000, 20, 100)  # to look for cycles among thousands of tests that are collected takes seconds
 
@@ -30,12 +31,18 @@ def shapes_unenforced(request):
 
 @pytest.fixture(autouse=True)
 def same_random_numbers():
-    torch.manual_seed(0)
+    import torch
+
+    # torch.manual_seed keeps for a GPU that may yet come who has called it, which takes longer than many a test
+    seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    seed(0)
 
 
-@pytest.fixture(params=[torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.fixture(params=["float64", "float32"])
 def precision(request):
     """New tensors and modules are of this dtype; small_examples.TOLERANCE says how close equal is."""
-    torch.set_default_dtype(request.param)
-    yield request.param
+    import torch
+
+    torch.set_default_dtype(dtype := getattr(torch, request.param))
+    yield dtype
     torch.set_default_dtype(torch.float32)
