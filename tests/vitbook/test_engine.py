@@ -4,8 +4,6 @@ import json
 import math
 import os
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -264,11 +262,6 @@ def test_the_running_mean_is_evaluated_and_kept(tmp_path):
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, tensors[f"ema.{name}"]) and torch.equal(tensor, best[name])
     assert not torch.equal(tensors["ema.head.weight"], tensors["model.head.weight"])
-
-
-def test_the_bare_loop_is_imported_without_the_engine():
-    code = "import sys, vitbook.training; sys.exit('ignite' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_the_models_mode_is_left_as_it_was():
