@@ -137,7 +137,7 @@ class SubwordTextTower(nn.Module):
         super().__init__()
         self.tokenizer, self.causal, self.end, self.padding, self.hides = tokenizer, causal, end, padding, hides
         self.embedding = nn.Embedding(vocabulary, config.dim)
-        self.positions = nn.Parameter(0.01 * torch.randn(1, length, config.dim))
+        self.positions = nn.Parameter(torch.empty(1, length, config.dim).normal_(std=0.01))
         self.encoder = Encoder(config.dim, 0, config.num_heads, config.mlp_dim)
         self.encoder.blocks = nn.ModuleList(ModernBlock(config) for _ in range(config.depth))
         self.norm = nn.LayerNorm(config.dim, eps=config.norm_eps)

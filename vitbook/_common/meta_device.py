@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-# What draws the numbers of linear maps; the last two reach a mode before they call the first.
+# What draws the numbers of linear maps, and of embeddings; later ones reach a mode before they call the first.
 _UNIFORM = (torch.Tensor.uniform_, nn.init.uniform_, nn.init.kaiming_uniform_)
+_NORMAL = (torch.Tensor.normal_, nn.init.normal_)
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -26,7 +27,7 @@ class _NothingDrawn(TorchFunctionMode):
 @contextmanager
 def shapes_alone() -> Iterator[None]:
     """What is built meanwhile has shapes and no numbers, and no random number is drawn."""
-    with torch.device("meta"), _NothingDrawn(torch.Tensor.normal_):  # which would import torch's compiler, for seconds
+    with torch.device("meta"), _NothingDrawn(*_NORMAL):  # which would import torch's compiler, for seconds
         yield
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitbook._common.files import read_json
+from vitbook._common.meta_device import shapes_alone
 from vitbook._common.suggestions import listed
 from vitbook.contrastive import ScaleAndBias, SubwordTextTower, TwoTowers
 from vitbook.modern import ModernConfig
@@ -86,7 +87,7 @@ def load_towers(source: str | Path, progress: bool = True) -> PretrainedTowers:
     """
     name = str(source)
     path = fetch_from_hub(name[3:], progress) if name.startswith("hf:") else Path(source).expanduser()
-    opened = replace(open_weights(path), source=name)
+    opened = replace(open_weights(path), source=name, once=True)
     seen = load_pretrained(opened)
     folder = path if path.is_dir() else path.parent
     state = tensors_in(opened.content)[0]
@@ -121,7 +122,7 @@ def _text_tower(
     if wrong:
         raise ValueError(f"the text tower does not fit: {listed(wrong)}")
     ours = {row.ours: row.read(state) for row in rows}
-    if infinite := [name for name, tensor in ours.items() if not tensor.isfinite().all()]:
+    if infinite := [name for name, tensor in ours.items() if not all(end.isfinite() for end in tensor.aminmax())]:
         raise ValueError(f"the text tower's {infinite[0]}: expected finite numbers, got NaN or infinity")
     (vocabulary, dim), length = ours["embedding.weight"].shape, ours["positions"].shape[1]
     settings: dict[str, Any] = _stated(folder, layout) or {"num_heads": max(dim // 64, 1), "activation": activation}
@@ -132,14 +133,16 @@ def _text_tower(
     )
     tokenizer, padding, hides = _tokenizer(folder, vocabulary, length, end, clean)
     encoder, hides = ModernConfig(**plain | settings), hides and not causal  # whose tokens see no padding anyway
-    tower = SubwordTextTower(encoder, vocabulary, length, tokenizer, causal, end, padding, hides)
+    with shapes_alone():
+        tower = SubwordTextTower(encoder, vocabulary, length, tokenizer, causal, end, padding, hides)
     weight, bias = ours.pop("project.weight"), ours.pop("project.bias", None)
     project, to_logits = nn.Linear(dim, len(weight), bias is not None), ScaleAndBias()
     project.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
     t, b = state["logit_scale"], state.get("logit_bias", torch.zeros(1))
     to_logits.load_state_dict({"t": t.reshape(()), "bias": b.reshape(())})
     try:
-        tower.load_state_dict(ours)
+        numbers = {name: tensor.to(torch.get_default_dtype()).contiguous() for name, tensor in ours.items()}
+        tower.load_state_dict(numbers, assign=True)  # which keeps those that are mapped from a file
     except RuntimeError as error:
         raise ValueError(" ".join(str(error).split())) from None
     return tower, project, to_logits
