@@ -347,7 +347,7 @@ def _config(
         depth=sum(name.endswith("norm1.weight") for name in tensors),
         num_heads=num_heads or dim // head_dim,
         mlp_dim=hidden // 2 if swiglu else hidden,
-        pool="class" if CLASS in tensors else "mean",
+        pool="class" if CLASS in tensors and "fc_norm.weight" not in tensors else "mean",  # timm's default with fc_norm
         class_token=CLASS in tensors,
         qkv_bias="encoder.blocks.0.attn.qkv.bias" in tensors,
     )
@@ -355,6 +355,8 @@ def _config(
     later |= dict(attention_pool="pooling.probe" in tensors, fc_norm="fc_norm.weight" in tensors)
     later |= dict(class_and_mean="head.weight" in tensors and shape("head.weight", 2)[1] == 2 * dim)
     shapes |= {name: value for name, value in later.items() if value} | weights.layout.settings
+    if weights.layout.kernel == "timm" and (patch_size == 14 or (patch_size == 16 and dim < 1152)):
+        shapes["activation"] = "gelu"  # of timm's SigLIPs, those of patches of 32 and the newest have the tanh form
     for name in ("dim", "depth", "patch_size", "swiglu"):
         if told.get(name, shapes.get(name)) != shapes.get(name):
             raise ValueError(f"{stated.source}: {name} is {told[name]} there, {shapes.get(name)} in the weights")

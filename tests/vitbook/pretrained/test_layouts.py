@@ -87,6 +87,17 @@ def test_other_families_are_named(names, family):
         load_pretrained({**state, **{name: torch.ones(2) for name in names}}, num_heads=H)
 
 
+def test_a_norm_behind_the_pooling_goes_with_the_mean_of_the_patches():
+    state = {
+        name.replace("norm.", "fc_norm.", 1) if name.startswith("norm.") else name: t
+        for name, t in foreign.timm().items()
+    }
+    model, x = load_pretrained(state, num_heads=H).model, foreign.images().float()
+    z = model.tokens(x)[:, 1:].mean(dim=1)
+    expected = torch.nn.functional.layer_norm(z, [D], model.fc_norm.weight, model.fc_norm.bias, 1e-6)
+    torch.testing.assert_close(model(x), model.head(expected))
+
+
 def test_no_family_is_guessed_without_a_sign():
     with pytest.raises(ValueError, match=r"unexpected fc_norm\.weight$"):
         load_pretrained(foreign.timm() | {"fc_norm.weight": torch.ones(D)}, num_heads=H)

@@ -136,6 +136,14 @@ def test_siglip(names):
     same_again(state, loaded)
 
 
+@pytest.mark.parametrize(("patch_size", "activation"), [(16, "gelu"), (14, "gelu"), (32, "gelu_tanh")])
+def test_timms_siglip_has_the_gelu_of_its_patches(patch_size, activation):
+    state = siglip_at_timm(dict(siglip(patch_size=patch_size, image_size=2 * patch_size).state_dict()))
+    loaded = load_pretrained(state, num_heads=H)
+    assert loaded.model.config.activation == activation
+    assert any("some have gelu and some gelu_tanh" in note for note in loaded.notes)
+
+
 def naflex() -> torch.nn.Module:
     """SigLIP 2's image tower of variable resolution, with positions for 4×4 patches."""
     sizes = {name: size for name, size in SIZES.items() if name != "image_size"} | dict(num_patches=16)
