@@ -4,6 +4,7 @@ layouts.py        how each library names and orders the tensors of a Vision Tran
 translating.py    their names → ours, and back
 published.py      the weights that can be had by name
 hub.py            any other model of the Hugging Face Hub
+stated.py         config.json and its like beside weights → what need not be guessed
 weight_files.py   file → tensors, without running anything that the file contains
 loading.py        tensors → model
 adapting.py       another head, image size or number of channels
