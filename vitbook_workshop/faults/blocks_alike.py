@@ -1,5 +1,6 @@
 """Blocks of a deep model that do what others do, so that what is asked of all of them can be asked of a few."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Calls = dict[int, list[Any]]  # id of a block → for each call what it got beside its tokens, or None: see `calls_of`
+Calls = dict[int, list[Any]]  # id of a block → for each call: tokens, what it gave, and what it got beside; or None
 _OF_ANY_MODULE = set(vars(nn.Module()))
 
 
@@ -26,7 +27,7 @@ def calls_of(blocks: Sequence[nn.Module]) -> Iterator[Calls]:
     def note(block: nn.Module, got: tuple, named: dict, output: Any) -> None:
         both = [x for x in (*got[:1], output) if isinstance(x, Tensor)]
         kept = len(both) == 2 and both[0].shape == both[1].shape and both[0].dtype == both[1].dtype
-        calls.setdefault(id(block), []).append((got[1:], named) if kept else None)
+        calls.setdefault(id(block), []).append((*both, [got[1:], named]) if kept else None)
 
     with ExitStack() as stack:
         for block in blocks:
@@ -35,10 +36,15 @@ def calls_of(blocks: Sequence[nn.Module]) -> Iterator[Calls]:
 
 
 def spare(blocks: Sequence[nn.Module], calls: Calls) -> list[nn.Module]:
-    """All but the first, one in the middle and the last, if one differs from another in its numbers alone."""
+    """All but the first, one in the middle and the last, if one differs from another in its numbers alone.
+
+    Each has to get just what the one before it gave, so that nothing but they themselves makes the tokens.
+    """
     ways = [calls.get(id(block), []) for block in blocks]
-    once = all(len(way) == 1 and way[0] is not None and _equal(way[0], ways[0][0]) for way in ways)
-    if not once or not all(_alike(blocks[0], block) for block in blocks[1:]):
+    if not all(len(way) == 1 and way[0] is not None and _equal(way[0][2], ways[0][0][2]) for way in ways):
+        return []
+    chained = all(given[0][1] is got[0][0] for given, got in itertools.pairwise(ways))
+    if not chained or not all(_alike(blocks[0], block) for block in blocks[1:]):
         return []
     kept = {0, len(blocks) // 2, len(blocks) - 1}
     return [block for i, block in enumerate(blocks) if i not in kept]

@@ -21,6 +21,7 @@ from vitbook_workshop.faults.findings import Failed, NotAsked, attempt, expect, 
 from vitbook_workshop.faults.model_under_test import (
     DROPOUTS,
     ModelUnderTest,
+    altered,
     apart,
     copy_of,
     dropouts,
@@ -250,12 +251,11 @@ def _why_gradients_say_little(tested: ModelUnderTest) -> str:
 def _that_count(tested: ModelUnderTest, names: list[str]) -> list[str]:
     """Those of a model's parameters on which its logits depend, although no gradient comes back."""
     named, images = dict(tested.subject.named_parameters()), tested.shown.detach()
-    before = logits_of(tested.subject, images)
 
     def count(*changed: str) -> bool:
         numbers = {id(named[name]) for name in changed}
-        with tested.altered(numbers, lambda p: p + tested.normal(*p.shape)) as model:
-            return not tested.same(logits_of(model, images), before)
+        with altered(tested.subject, numbers, lambda p: p + tested.normal(*p.shape)):
+            return not tested.same(logits_of(tested.subject, images), tested.logits)
 
     return [name for name in names if count(name)] if names and count(*names) else []
 
@@ -486,7 +486,7 @@ def export_works(tested: ModelUnderTest) -> None:
 
 def first_loss_is_near_ln_k(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
-    _, logits = tested.at_start
+    logits = tested.at_start.logits
     loss = (logits.logsumexp(dim=-1) - logits.mean(dim=-1)).mean().item()  # of every label, not of a few by chance
     expected = math.log(tested.num_classes)
     evidence = f"it is {loss:.1f}, and ln {tested.num_classes} = {expected:.1f}; the logits' standard deviation is"

@@ -15,7 +15,7 @@ from vitbook.patches import HybridEmbedding
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import Failed, NotAsked, expect, skip_if
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
-from vitbook_workshop.faults.model_under_test import Gradients, ModelUnderTest, depends, logits_of, stacks
+from vitbook_workshop.faults.model_under_test import Gradients, ModelUnderTest, altered, depends, logits_of, stacks
 from vitbook_workshop.faults.operation_recorder import (
     AttentionSeen,
     NormSeen,
@@ -243,8 +243,8 @@ def queries_and_keys_are_turned_alike(tested: ModelUnderTest) -> None:
     maps = {id(linear.weight) for linear in tested.recorded.linear}
     tables = {id(p) for p in tested.subject.parameters() if tuple(p.shape[-2:]) in shapes} - maps
     flat = torch.ones_like(tested.shown[:, :, :1, :1]).expand_as(tested.shown).contiguous()
-    with tested.altered(tables, torch.zeros_like) as model:
-        (look,) = tested.record(model, flat, until_attention=True)[0].attentions
+    with altered(tested.subject, tables, torch.zeros_like):
+        (look,) = tested.record(tested.subject, flat, until_attention=True)[0].attentions
     alike, turned = [], []
     for rows in (look.queries, look.rows_of_keys):
         rows = matrices(rows.detach())[:, queries]
@@ -264,10 +264,10 @@ def attention_starts_soft(tested: ModelUnderTest) -> None:
     skip_if(not tested.untrained, "the model is trained")
     wrong = any(seen.factor is not None and not is_right_scale(seen) for seen in tested.attentions)
     skip_if(wrong, "its scores are scaled otherwise, which comes first")
-    seen, _ = tested.at_start
-    if isinstance(seen, Exception):
-        raise seen
-    layers = [layer for layer in seen.layers if layer[0].keys_seen > 3 and all(seen.axis == -1 for seen in layer)]
+    if tested.at_start.error:
+        raise tested.at_start.error
+    layers = tested.at_start.layers
+    layers = [layer for layer in layers if layer[0].keys_seen > 3 and all(seen.axis == -1 for seen in layer)]
     skip_if(not layers, "no attention over several keys was seen")
     peaks = [sum(seen.peak for seen in layer) / len(layer) for layer in layers]
     hard = [peak for peak in peaks if peak > 0.8]
@@ -287,54 +287,56 @@ def blocks_add(tested: ModelUnderTest) -> None:
     """What stands before the blocks passes where their maps are 0: all from the first attention to the last, or those
     of the last block. That it passes is seen by other images, and by another embedding of them."""
     tested.needs_sight()
-    recorded = tested.recorded
-    if recorded.added_twice:
+    skip_if(not tested.attentions, "no attention was seen")
+    if again := tested.recorded.added_twice:
         raise Failed(
-            f"in {recorded.added_twice} sums, tokens are added to what they are a part of already.",
+            f"in {again} sums, tokens are added to what they are a part of already.",
             "tokens are added twice: what adds its input itself stands in one more residual connection.",
             likely="they may be meant to count twice",
         )
     _expect_residuals_unnormalized(tested)
+    model, recorded = tested.brief, tested.recorded_in_brief
     maps = [id(linear.weight) for linear in recorded.linear if linear.weight is not None]
-    first = tested.attentions[0]
+    first = recorded.attentions[0]
     tokens = first.queries.shape[-2]
-    alike = [seen for seen in tested.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
+    alike = [seen for seen in recorded.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
     alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
     skip_if(len({id(seen.weight) for seen in alike}) < 2, "its blocks are not several of one kind")
-    last, place = id(alike[-1].weight), tested.attentions.index(alike[-1])
+    last, place = id(alike[-1].weight), recorded.attentions.index(alike[-1])
     used = list(recorded.used)
     before = set(used[: used.index(id(alike[0].weight))])
     images = tested.shown.detach(), tested.images()
 
-    def passes(silent: set[int], look: Callable[[nn.Module, Tensor], list[Tensor]]) -> bool:
+    def passes(silent: set[int], look: Callable[[Tensor], list[Tensor]]) -> bool:
         seen = []
         for x, other in zip(images, (set(), before - silent), strict=True):
-            with tested.altered(silent, torch.zeros_like), tested.altered(other, lambda p: p + torch.randn_like(p)):
-                seen.append([y.detach() for y in look(tested.subject, x)])
+            with altered(model, silent, torch.zeros_like), altered(model, other, lambda p: p + torch.randn_like(p)):
+                seen.append([y.detach() for y in look(x)])
         return not all(map(tested.same, *seen))
 
     logits = []
 
-    def last_attention(model: nn.Module, x: Tensor) -> list[Tensor]:
-        seen, without = tested.record(model, x)
+    def last_attention(x: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            seen, without = tested.record(model, x)
         logits.append(without)
         return [seen.attentions[place].queries, seen.attentions[place].keys]
 
     between = set(maps[maps.index(id(alike[0].weight)) : maps.index(last)])
-    skip_if(not between <= {id(p) for p in tested.subject.parameters()}, "its layers are not registered")
+    skip_if(not between <= {id(p) for p in model.parameters()}, "its layers are not registered")
     if not passes(between, last_attention):
         raise Failed("where the layers before it add nothing, the last attention gets nothing of the image.")
-    if tested.same(logits[0], tested.logits):
+    if tested.same(logits[0], tested.answer):
         raise Failed(
             "the layers before the last can be silenced, and the logits stay as they are.",
             "layers that are not chained: in `for block in blocks: out = block(x)` each gets the embedding, and the"
             " last alone counts. It should be x = block(x).",
             "08_encoder.ipynb#the-encoder",
         )
-    blocks = [{id(p) for p in block.parameters()} for stack in stacks(tested.subject) for block in stack]
+    blocks = [{id(p) for p in block.parameters()} for stack in stacks(model) for block in stack]
     block = next((block for block in blocks if last in block), set())
     expect(
-        passes(block & set(maps), lambda model, x: [logits_of(model, x)]),
+        passes(block & set(maps), lambda x: [logits_of(model, x)]),
         "where the layers of the last block add nothing, the logits know nothing of the image.",
     )
 
@@ -600,7 +602,11 @@ def equations_hold(tested: ModelUnderTest) -> None:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Meanwhile, nothing is drawn for weights that will get others."""
+    """Meanwhile, nothing is written into parameters that will get other numbers."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        return args[0] if func in (Tensor.uniform_, Tensor.normal_) else func(*args, **(kwargs or {}))
+        name, x = getattr(func, "__name__", ""), next(iter([*args, *(kwargs or {}).values()]), None)
+        if name.endswith("_") and not name.endswith("__") and isinstance(x, Tensor):
+            if isinstance(x if x._base is None else x._base, nn.Parameter):
+                return x
+        return func(*args, **(kwargs or {}))

@@ -2,7 +2,6 @@
 
 import contextlib
 import textwrap
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ class _CastsSeen(OperationWatch):
     def __init__(self):
         super().__init__()
         self.casts, self.products_of_casts, self.other_products = 0, 0, 0
+        self.any = False  # whether an operation got float32
         self._cast: dict[int, Tensor] = {}  # all that was made of what was cast, in float32
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
@@ -28,6 +28,7 @@ class _CastsSeen(OperationWatch):
             return NotImplemented
         name = operation.overloadpacket.__name__
         single = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.dtype == torch.float32]
+        self.any |= bool(single)
         if "_norm" in name and single:
             args = [x.float() if isinstance(x, Tensor) and x.dtype == torch.float64 else x for x in args]
         if (name in PRODUCTS or name in ("convolution", "_scaled_dot_product_attention_math")) and single:
@@ -73,17 +74,17 @@ def float64_works(tested: ModelUnderTest) -> str:
     """Returns a remark where a norm, a softmax or the logits are cast to float32, as many are on purpose."""
     skip_if(tested.device.type == "mps", "this device has no float64")
     skip_if(next(unregistered(tested.model), None), "it holds layers that double() does not reach")
-    model, images = _in_precision(tested, torch.float64), tested.images(1 if tested.large else None).double()
-    wrong, seen = "", _CastsSeen()
+    model, images = _in_precision(tested, torch.float64), tested.images().double()
+    wrong, seen, logits = "", _CastsSeen(), None
+    with contextlib.suppress(Exception), seen:  # not every operation can be watched
+        logits = logits_of(model, images)
+    ran = logits is not None
     try:
-        logits: Any = logits_of(model, images)
+        if logits is None or seen.any:
+            logits = logits_of(model, images)
         wrong = "" if logits.dtype == torch.float64 else f"the logits are {logits.dtype}."
     except Exception as error:
         wrong = _said(error)
-    ran = False
-    with contextlib.suppress(Exception), seen:  # not every operation can be watched
-        logits_of(model, images)
-        ran = True
     if not wrong or (ran and seen.casts and not seen.products_of_casts and not seen.other_products):
         return "a cast to float32, likely meant: a norm, a softmax or the logits are kept in it" if seen.casts else ""
     if seen.casts and not seen.other_products:

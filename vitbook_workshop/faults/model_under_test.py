@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook_workshop.faults.blocks_alike import calls_of, spare
+from vitbook_workshop.faults.blocks_alike import Passing, calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.numbers_from_nowhere import Met, drawn_in_forward
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
 from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, in_dtype, is_large, parts_of
 
+REPEATED = 65_537  # a prime
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
 
 
@@ -31,7 +32,7 @@ class ModelUnderTest:
         self.model, self.image_shape, self.num_classes = fitting.model, image_shape, fitting.num_classes or num_classes
         self.order_counts, self.untrained, self.overfit, self.export = order_counts, untrained, overfit, export
         self.dtype, self.batch, self.error, self.notes = fitting.dtype, fitting.batch, fitting.error, fitting.notes
-        self.changes_images = fitting.changes_images
+        self.changes_images, self.at_start = fitting.changes_images, fitting.at_start
         self.large, self.device = is_large(self.model), device_of(self.model)
         self._random = torch.Generator().manual_seed(1)  # the model's own draws change none of what it gets
         channels, height, width = image_shape
@@ -54,7 +55,7 @@ class ModelUnderTest:
         with torch.no_grad():
             for parameter in model.parameters():
                 width = math.prod(parameter.shape[1:]) if parameter.ndim in (2, 4) else 1
-                parameter.add_(self.normal(*parameter.shape), alpha=min(0.1, 0.5 * width**-0.5))
+                parameter.add_(self._noise(*parameter.shape), alpha=min(0.1, 0.5 * width**-0.5))
         return model
 
     @cached_property
@@ -64,6 +65,12 @@ class ModelUnderTest:
 
     def normal(self, *shape: int) -> Tensor:
         return torch.randn(shape, dtype=self.dtype, generator=self._random).to(self.device)
+
+    def _noise(self, *shape: int) -> Tensor:
+        """As `normal`. Of many numbers the first are repeated, in no two rows at one place; to draw all takes long."""
+        count = math.prod(shape)
+        few = self.normal(min(count, REPEATED))
+        return few.repeat(-(-count // max(1, len(few))))[:count].view(shape)
 
     def images(self, batch: int | None = None) -> Tensor:
         return self.normal(self.batch if batch is None else batch, *self.image_shape)
@@ -119,21 +126,12 @@ class ModelUnderTest:
         """What was seen of the operations of `subject`, or why nothing was, and its logits."""
         lists = list(stacks(self.subject)) if self.large else []
         with calls_of([block for blocks in lists for block in blocks]) as calls:
-            seen = self._watch(self.subject, self.shown)
+            try:
+                seen = self.record(self.subject, self.shown)
+            except Exception as error:
+                seen = error, _first(seeded(self.subject, self.shown))
         self._spare = {id(block) for blocks in lists for block in spare(blocks, calls)}
         return seen
-
-    @cached_property
-    def at_start(self) -> tuple[OperationRecorder | Exception, Tensor]:
-        """The same of the model as it is, without a graph."""
-        with torch.no_grad():
-            return self._watch(self.copy(), self.images())
-
-    def _watch(self, model: nn.Module, images: Tensor) -> tuple[OperationRecorder | Exception, Tensor]:
-        try:
-            return self.record(model, images)
-        except Exception as error:
-            return error, _first(seeded(model, images))
 
     @property
     def recorded(self) -> OperationRecorder:
@@ -149,8 +147,8 @@ class ModelUnderTest:
         return self._watched[1]
 
     @cached_property
-    def _shorter(self) -> tuple[nn.Module, Tensor, list[nn.Module]] | None:
-        """Of a large model that has blocks to spare and runs without them: `brief`, `answer` and `without`."""
+    def _shorter(self) -> tuple[nn.Module, OperationRecorder, Tensor, list[nn.Module]] | None:
+        """`brief`, what is seen of it and `without`; of a large model that has blocks to spare and runs so."""
         if not self.large:
             return None
         with suppress(Exception):
@@ -159,9 +157,10 @@ class ModelUnderTest:
             if not spare:
                 return None
             model = self.shaken(without=spare).requires_grad_()
-            answer = logits_of(model, self.shown.detach())
-            if answer.shape == shape:
-                return model, answer, spare
+            with torch.no_grad():
+                recorded, answer = self.record(model, self.shown.detach())
+            if answer is not None and answer.shape == shape:
+                return model, recorded, answer, spare
         return None
 
     @property
@@ -169,15 +168,20 @@ class ModelUnderTest:
         """For what all blocks have in common: another `subject`, of a large model one `without` its spare blocks."""
         return self._shorter[0] if self._shorter else self.subject
 
+    @property
+    def recorded_in_brief(self) -> OperationRecorder:
+        """What was seen of the operations of `brief`."""
+        return self._shorter[1] if self._shorter else self.recorded
+
     @cached_property
     def answer(self) -> Tensor:
         """What `brief` gives of `shown`, without a graph."""
-        return self._shorter[1] if self._shorter else logits_of(self.subject, self.shown.detach())
+        return self._shorter[2] if self._shorter else logits_of(self.subject, self.shown.detach())
 
     @property
     def without(self) -> list[nn.Module]:
         """Blocks of a large model that differ from others in their numbers alone, and are left out of `brief`."""
-        return self._shorter[2] if self._shorter else []
+        return self._shorter[3] if self._shorter else []
 
     @cached_property
     def gradients(self) -> "Gradients":
@@ -263,12 +267,10 @@ class ModelUnderTest:
     def changed_rows(self) -> tuple[Tensor, Tensor]:
         """Which rows of the first attention's queries and keys change with the first image: (matrices, T) each."""
         skip_if(self.batch == 1, "the model takes one image at a time")
-        one = self.images()
-        other = one.clone()
+        other = self.shown.detach().clone()
         other[0] = self.images(1)[0]
-        looks = [self.record(self.subject, x, until_attention=True)[0].attentions for x in (one, other)]
-        skip_if(not all(looks), "no attention was seen")
-        rows = [[matrices(x.detach()) for x in (look.queries, look.rows_of_keys)] for (look,) in looks]
+        looks = [self.attentions[0], *self.record(self.subject, other, until_attention=True)[0].attentions]
+        rows = [[matrices(x.detach()) for x in (look.queries, look.rows_of_keys)] for look in looks]
         queries, keys = ((a - b).abs().amax(-1) > 1e-6 * a.abs().max() for a, b in zip(*rows, strict=True))
         return queries, keys
 
@@ -281,18 +283,6 @@ class ModelUnderTest:
             return False
         of_first = queries[:, 0] & (queries.sum(1) == 1)  # not so of a class token, which is the same for all
         return queries.shape[1] == self.batch and bool(of_first.float().mean() > 0.5)
-
-    @contextmanager
-    def altered(self, parameters: set[int], alter: Callable[[Tensor], Tensor]) -> Iterator[nn.Module]:
-        """Meanwhile, the parameters of `subject` with those ids are others. No graph notices."""
-        kept = [(p, p.data) for p in self.subject.parameters() if id(p) in parameters]
-        try:
-            for parameter, data in kept:
-                parameter.data = alter(data)
-            yield self.subject
-        finally:
-            for parameter, data in kept:
-                parameter.data = data
 
     @property
     def keeps_tokens_whole(self) -> bool:
@@ -367,6 +357,19 @@ def _first(output: Any) -> Tensor:
 
 
 @contextmanager
+def altered(model: nn.Module, parameters: set[int], alter: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Meanwhile, the parameters of a model with those ids are others. No graph notices."""
+    kept = [(p, p.data) for p in model.parameters() if id(p) in parameters]
+    try:
+        for parameter, data in kept:
+            parameter.data = alter(data)
+        yield
+    finally:
+        for parameter, data in kept:
+            parameter.data = data
+
+
+@contextmanager
 def each_output(model: nn.Module, look: Callable[[str, Any], None]) -> Iterator[None]:
     """Meanwhile, look at what each part of a model gives, under a name such as "norm1 (LayerNorm)"."""
     with ExitStack() as stack:
@@ -395,7 +398,7 @@ def stacks(model: nn.Module) -> Iterator[list[nn.Module]]:
     """Lists of modules of one kind with matrices in them, such as the blocks."""
     for module in model.modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):
-            children = [child for child in module if child is not None]
+            children = [part for part in module if not isinstance(part, Passing | None)]
             kinds = {(type(m), tuple(p.shape for p in m.parameters())) for m in children}
             if len(kinds) == 1 < len(children) and sum(p.ndim > 1 for p in children[0].parameters()) > 1:
                 yield children

@@ -41,6 +41,11 @@ class AttentionSeen:
         """(..., keys, d): the product has them as columns, torch's kernels as rows."""
         return self.keys.mT if self.keys.shape[-2] == self.width else self.keys
 
+    def without_numbers(self) -> "AttentionSeen":
+        """The same, but for its queries and keys, of which the shapes stay, and its parameters."""
+        shapes = {name: getattr(self, name).to("meta") for name in ("sums", "queries", "keys")}
+        return replace(self, **shapes, weight=None, projection=None)
+
     @property
     def keys_seen(self) -> int:
         """How many there are."""
@@ -123,7 +128,16 @@ def made_of_plain(types: tuple[type, ...]) -> bool:
 
 
 class OperationWatch(TorchDispatchMode):
-    """Sees operations as they run."""
+    """Sees operations as they run; those of an nn.TransformerEncoderLayer too, which can run as a single one."""
+
+    def __enter__(self):
+        self._at_once = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        return super().__enter__()
+
+    def __exit__(self, *error) -> None:
+        super().__exit__(*error)
+        torch.backends.mha.set_fastpath_enabled(self._at_once)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

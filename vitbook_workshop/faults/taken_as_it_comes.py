@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from vitbook_workshop.faults.blocks_alike import Passing
 from vitbook_workshop.faults.findings import skip_if
-from vitbook_workshop.faults.operation_recorder import OperationWatch
+from vitbook_workshop.faults.operation_recorder import AttentionSeen, OperationRecorder, OperationWatch
 from vitbook_workshop.faults.whose_error import in_one_line
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only
@@ -25,6 +25,15 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 class Unfit(ValueError):
     """What stands in the way of asking a model anything, in one line."""
+
+
+@dataclass
+class AtStart:
+    """What was seen of a model as it is, once."""
+
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+    layers: list[list[AttentionSeen]] = field(default_factory=list)  # its attentions, without their numbers
+    error: Exception | None = None  # why no operation could be watched
 
 
 @dataclass
@@ -38,6 +47,7 @@ class Fit:
     error: str = ""
     changes_images: bool = False  # its forward writes into the images that it is given
     notes: list[str] = field(default_factory=list)  # for its owner
+    at_start: AtStart = field(default_factory=AtStart)
 
 
 class Taken(nn.Module):
@@ -153,28 +163,29 @@ def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     without: blocks that are left out; what they would get goes on.
     """
     memo: dict[int, Any] = {id(block): Passing() for block in without}
-
-    def keep(value: Any) -> None:
-        if isinstance(value, Tensor):
-            if not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
-        elif isinstance(value, list | tuple | set):
-            for one in value:
-                keep(one)
-        elif isinstance(value, dict):
-            for one in value.values():
-                keep(one)
-        elif not isinstance(value, nn.Module | str | int | float | type | Callable | None):
-            try:
-                deepcopy(value)
-            except Exception:
-                memo[id(value)] = value
-
     for module in model.modules():
         for name, value in vars(module).items():
             if name not in ("_parameters", "_buffers", "_modules"):
-                keep(value)
+                _keep(value, memo)
     return deepcopy(model, memo)
+
+
+def _keep(value: Any, memo: dict[int, Any]) -> None:
+    """Remember what stands in a copy for what deepcopy cannot copy."""
+    if isinstance(value, Tensor):
+        if not value.is_leaf:
+            memo[id(value)] = value.detach().clone()
+    elif isinstance(value, list | tuple | set):
+        for one in value:
+            _keep(one, memo)
+    elif isinstance(value, dict):
+        for one in value.values():
+            _keep(one, memo)
+    elif not isinstance(value, nn.Module | str | int | float | type | Callable | None):
+        try:
+            deepcopy(value)
+        except Exception:
+            memo[id(value)] = value
 
 
 def in_dtype(model: nn.Module, dtype: torch.dtype) -> nn.Module:
@@ -302,15 +313,12 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
             images = torch.randn(batch, *image_shape, dtype=dtype).to(device_of(taken))
             before = images.clone()
             try:
-                with torch.no_grad():
-                    logits = taken(images)
+                start = _watched(taken, images)
             except (Exception, SystemExit) as error:
                 ends = "forward ends Python by " * isinstance(error, SystemExit)
                 errors.setdefault(dtype, str(error) if isinstance(error, Unfit) else ends + in_one_line(error))
                 continue
-            with contextlib.suppress(Exception, SystemExit), torch.no_grad():  # may return more in training
-                taken.train()(images)
-            found = _found(model, taken, logits, not torch.equal(images, before))
+            found = _found(model, taken, start, images, not torch.equal(images, before))
             if dtype == torch.float64 and _rounds(taken.eval(), before):
                 rounded = found
                 break
@@ -318,8 +326,24 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
     return rounded or Fit(model, error=errors.get(torch.float32) or next(iter(errors.values())))
 
 
-def _found(model: nn.Module, taken: Taken, logits: Tensor, changes_images: bool) -> Fit:
+def _watched(model: nn.Module, images: Tensor) -> AtStart:
+    with torch.no_grad():
+        try:
+            with OperationRecorder(everything=False) as recorded:
+                logits = model(images)
+        except Exception as error:  # of the model, which stops again, or of watching it
+            return AtStart(model(images), [], error)
+    return AtStart(logits, [[seen.without_numbers() for seen in layer] for layer in recorded.layers])
+
+
+def _found(model: nn.Module, taken: Taken, at_start: AtStart, images: Tensor, changes_images: bool) -> Fit:
     """What `fit` returns of a copy that has been tried."""
+    taken.train()
+    for some in (images[:1], images) if is_large(model) else (images,):
+        with contextlib.suppress(Exception, SystemExit), torch.no_grad():
+            taken(some)  # may return more in training
+            break
+    logits = at_start.logits
     notes = [taken.note] * bool(taken.note)
     if taken.one_by_one:
         notes.append("its forward takes one image (C, H, W), and is asked image by image")
@@ -330,7 +354,7 @@ def _found(model: nn.Module, taken: Taken, logits: Tensor, changes_images: bool)
         model, given = Taken(model, taken.num_classes or logits.shape[1], taken.one_by_one, taken.instead), model
         model.train(given.training)
         model.clones = changes_images
-    return Fit(model, logits.dtype, len(logits), logits.shape[1], "", changes_images, notes)
+    return Fit(model, logits.dtype, len(logits), logits.shape[1], "", changes_images, notes, at_start)
 
 
 def _rounds(model: nn.Module, images: Tensor) -> bool:

@@ -1,5 +1,7 @@
 """A deep model is asked by means of a few of its blocks where they are alike, and a fault of one alone is found."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,7 +13,7 @@ from torch import nn
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults import taken_as_it_comes
 from vitbook_workshop.faults.diagnosis import examine
-from vitbook_workshop.faults.model_under_test import ModelUnderTest
+from vitbook_workshop.faults.model_under_test import ModelUnderTest, copy_of
 
 pytestmark = pytest.mark.door  # the models are anybody's
 DEPTH, ONE = 7, 2  # neither the first, nor the one in the middle, nor the last
@@ -92,6 +94,24 @@ def test_faults_of_all_blocks_are_found_by_means_of_a_few():
     model = TimmViT("dropout", "scaled twice", depth=DEPTH)
     assert left_out(model) == DEPTH - 3
     assert failures(model) == {"evaluation_is_deterministic", "scores_are_scaled"}
+
+
+def test_a_fault_between_two_blocks_is_found():
+    class Drops(TimmViT):
+        def forward(self, images):
+            x = self.embed(images)
+            for i, block in enumerate(self.blocks):
+                x = block(F.dropout(x) if i == ONE else x)
+            return self.head(self.norm(x)[:, 0])
+
+    model = Drops(depth=DEPTH)
+    assert left_out(model) == 0
+    assert "evaluation_is_deterministic" in failures(model)
+
+
+def test_nothing_holds_a_copy_that_is_no_longer_needed():
+    copy = weakref.ref(copy_of(TimmViT()))
+    assert copy() is None
 
 
 def test_what_one_block_does_not_learn_is_found_though_it_is_left_out():

@@ -100,3 +100,9 @@ def test_watching_changes_nothing():
     seen = []
     attentions_of(lambda: seen.append(layer(x)))
     torch.testing.assert_close(seen[0], layer(x), rtol=0, atol=0)
+
+
+def test_attention_is_seen_in_a_layer_that_torch_can_run_as_one_operation():
+    layer = nn.TransformerEncoderLayer(D, HEADS, batch_first=True).eval()
+    with torch.no_grad():
+        assert len(attentions_of(lambda: layer(torch.randn(B, T, D)))) == 1
