@@ -36,7 +36,7 @@ def run_twice(cells: list[nbformat.NotebookNode], folder: Path, settings: Path) 
         allow_errors=True,
         coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
-    ).execute(env=notebook_tool.kernel_environment(str(settings)))
+    ).execute(env=notebook_tool.kernel_environment(str(settings)), cleanup_kc=True)  # a kernel given stays, else
     return twice
 
 
