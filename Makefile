@@ -83,10 +83,10 @@ MODULE_TESTS := tests --ignore tests/book --ignore tests/browser --ignore tests/
 oldest: requirements.txt pyproject.toml  ## Test the package with the oldest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check $$(grep '^uv==' requirements.txt)
-	$(OLDEST)/bin/uv pip compile --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: \
-		--no-header --no-annotate --all-extras --output-file $(OLDEST)/oldest.txt pyproject.toml
-	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirements $(OLDEST)/oldest.txt \
-		$$(grep -E '^(beartype|beautifulsoup4|nbclient|nbformat|pytest|pytest-xdist|pyyaml)==' requirements.txt)
+	grep -E '^(beartype|beautifulsoup4|nbclient|nbformat|pytest|pytest-xdist|pyyaml)==' requirements.txt | \
+		$(OLDEST)/bin/uv pip compile --quiet --python $(OLDEST)/bin/python --resolution lowest-direct --only-binary :all: \
+		--no-header --no-annotate --all-extras --output-file $(OLDEST)/oldest.txt pyproject.toml -
+	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --requirements $(OLDEST)/oldest.txt
 	$(OLDEST)/bin/uv pip install --quiet --python $(OLDEST)/bin/python --no-deps --editable .
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n $(WORKERS) $(MODULE_TESTS)
 
