@@ -65,20 +65,21 @@ class AnySize(nn.Module):
         return self.model(images, any_size=True)
 
 
-def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.ExportedProgram:
+def traced(model: VisionTransformer, any_size: bool = False, most: int | None = None) -> torch.export.ExportedProgram:
     """The model in evaluation as a graph of tensor operations, for any number of images at once.
 
-    any_size: also for images of any size that patches fill, from two patches a side on, as in `AnySize`.
+    any_size: also for images of any size that patches fill, from two patches a side on, as in `AnySize`; most: the
+    largest number of images, for which some runtimes plan their memory.
     """
     module = AnySize(model) if any_size else model
     config: Any = model.config
-    dims = {0: torch.export.Dim("batch", min=1)}
+    dims = {0: torch.export.Dim("batch", min=1, max=most)}
     height, width = config.image_size
     if any_size:  # an example of other sides than the model's, so that no number stands for two
         P = config.patch_size
         height, width = height + P, width + 2 * P
         dims |= {axis: P * torch.export.Dim(name, min=2, max=4096 // P) for axis, name in ((2, "rows"), (3, "columns"))}
-    images = torch.zeros(8, config.channels, height, width)  # as many as ExecuTorch then takes
+    images = torch.zeros(min(3, most or 3), config.channels, height, width)
     with _quiet(), torch.no_grad():
         program = torch.export.export(module.eval(), (images,), dynamic_shapes=(dims,))
     for node in program.graph.nodes:  # no line of the source, no folder of this machine
@@ -88,10 +89,28 @@ def traced(model: VisionTransformer, any_size: bool = False) -> torch.export.Exp
     return program
 
 
-def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bool = False) -> Path:
+def _slice_chunks(program: torch.export.ExportedProgram) -> None:
+    """Cut by slices what is cut by chunk: of chunks, ExecuTorch 1.5.1 makes a program for the example's batch alone."""
+    graph, aten = program.graph, torch.ops.aten
+    for chunk in graph.find_nodes(op="call_function", target=aten.chunk.default):
+        whole, axis = chunk.args[0], chunk.args[2]
+        for part in list(chunk.users):
+            width = part.meta["val"].shape[axis]
+            with graph.inserting_before(part):
+                first = part.args[1] * width
+                cut = graph.call_function(aten.slice.Tensor, (whole, axis, first, first + width))
+            cut.meta = dict(part.meta)
+            part.replace_all_uses_with(cut)
+            graph.erase_node(part)
+        graph.erase_node(chunk)
+    program.graph_module.recompile()
+
+
+def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bool = False, most: int = 64) -> Path:
     """Write a model to a file that needs neither this package nor the code of the model.
 
-    to: a key of `FORMATS`; any_size: as in `traced`. The names of the classes and all of the preprocessing are in the
+    to: a key of `FORMATS`; any_size: as in `traced`; most: images at once in the format "pt2", since runtimes that
+    start from it, as ExecuTorch, plan memory for so many; ONNX has no such limit. The names of the classes and all of the preprocessing are in the
     file too, under the name "vitbook", as JSON, and in a file beside it, `file`.json, for runtimes that do not read
     them. The new file takes its place when it has been run and gives the model's logits; till then, what was there
     stays.
@@ -107,11 +126,12 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
         raise ValueError(f"the name of a file in the format {to} must end in {_SUFFIXES[to]}, got {file}")
     if to != "pt2":
         _need("onnx", "onnxscript", "onnxruntime")
-    program = traced(weights.model, any_size)
+    program = traced(weights.model, any_size, most if to == "pt2" else None)
     try:
         with TemporaryDirectory(dir=file.parent, prefix=".") as folder:
             part = Path(folder, file.name)
             if to == "pt2":
+                _slice_chunks(program)
                 content = io.BytesIO()  # torch's own writer ends the process where the disk is full
                 torch.export.save(program, content, extra_files={"vitbook": facts})
                 part.write_bytes(content.getvalue())

@@ -201,7 +201,12 @@ class Export:
     # ONNX in float32; torch's own format; ONNX with weights of 8 bits, which is for ONNX Runtime
     to: Literal["onnx", "pt2", "int8"] = "onnx"
     any_size: bool = False  # whether it is to take images of any size, and not the model's alone
+    most: int = 64  # images at once in torch's own format, for which some runtimes plan memory; ONNX takes any number
     out: Path | None = None  # where to put it; by default model.onnx, model.pt2 or model.int8.onnx
+
+    def __post_init__(self):
+        if self.most < 2:
+            raise ValueError(f"most must be at least 2, got {self.most}")
 
     def __call__(self) -> None:
         from vitbook import export
@@ -211,7 +216,7 @@ class Export:
         weights = trained_models.open_model(_source(self.checkpoint, self.weights))
         out.parent.mkdir(parents=True, exist_ok=True)
         weights.model.cpu()  # where the graph is traced
-        export.export(weights, out, self.to, self.any_size)
+        export.export(weights, out, self.to, self.any_size, self.most)
         off, largest = export.difference(out, weights.model)
         size = f"{out.stat().st_size:,} bytes; what it wants of an image is in {out}.json, too"
         print(f"{out}: {size}; on random images, logits of up to {largest:.1f} are off by {off:.1e} at most")
