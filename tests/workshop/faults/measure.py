@@ -5,7 +5,8 @@
 writes the shares, and what was missed, accused wrongly or named wrongly. A fault is found where its question fails,
 and named rightly where the suspect names the true cause too; a false alarm is any failure that the gallery does not
 expect. The models held out were written after the questions; "held_out_at_first" is what came of the first asking,
-before the questions learned from them, and stays as it was.
+before the questions learned from them, and stays as it was. So do "first_blind" and "second_blind", each read once from
+what `vitbook diagnose` said of the models in blind/.
 """
 
 import argparse
@@ -59,5 +60,6 @@ if __name__ == "__main__":
     record["held_out"] = measure(held_out.RIGHT, held_out.WRONG, held_out.TWICE_WRONG, held_out.UNSEEN)
     before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     record["held_out_at_first"] = before.get("held_out_at_first", record["held_out"])
+    record |= {name: before[name] for name in ("first_blind", "second_blind") if name in before}
     path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(path.read_text(encoding="utf-8"))
