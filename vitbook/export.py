@@ -110,10 +110,10 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
     """Write a model to a file that needs neither this package nor the code of the model.
 
     to: a key of `FORMATS`; any_size: as in `traced`; most: images at once in the format "pt2", since runtimes that
-    start from it, as ExecuTorch, plan memory for so many; ONNX has no such limit. The names of the classes and all of the preprocessing are in the
-    file too, under the name "vitbook", as JSON, and in a file beside it, `file`.json, for runtimes that do not read
-    them. The new file takes its place when it has been run and gives the model's logits; till then, what was there
-    stays.
+    start from it, as ExecuTorch, plan memory for so many; ONNX has no such limit. The names of the classes and all of
+    the preprocessing are in the file too, under the name "vitbook", as JSON, and in a file beside it, `file`.json, for
+    runtimes that do not read them. The new file takes its place when it has been run and gives the model's logits; till
+    then, what was there stays.
 
     Raises ValueError for an unknown format, a name of another suffix, an operation that ONNX lacks, logits that are
     off, and as `AnySize`; ImportError where onnx, onnxscript or onnxruntime is missing; OSError where the disk is full
