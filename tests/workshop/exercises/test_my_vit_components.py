@@ -61,6 +61,7 @@ ELSEWHERE |= {"ClassTokenNeverLearned", "PositionsNeverLearned", "PositionsDrawn
 ELSEWHERE |= {"WeightsChangedInPlace", "AttentionIsCopied", "SoftmaxTwice", "LogProbabilitiesForLogits"}
 ELSEWHERE |= {"HeadReadsOnePatch", "unfolded_without_permute", "NormOverTokens", "ResidualOfTheNorm"}
 ELSEWHERE |= {"OneNormForTwoPlaces", "BlocksNotChained", "AttentionStartsOneHot"}
+ELSEWHERE |= {"NormsDrawnLikeMatrices", "PositionsOfTheBatch"}
 
 
 def said(name: str, source: str) -> str:
