@@ -135,15 +135,24 @@ def _what_mixes(tested: ModelUnderTest) -> str:
 
 
 def order_counts(tested: ModelUnderTest) -> None:
-    if tested.order_counts:
-        if _knows_no_order(tested):
-            raise Failed("exchanging patches leaves the logits as they are, but for rounding.", _by_image(tested))
-    elif not _knows_no_order(tested):
+    unseen = _exchanged_unseen(tested)
+    if not tested.order_counts and not unseen:
         raise Failed(
             "every exchange of patches changes the logits.",
             "something knows where a patch is: positions, a reshape that mixes tokens, or a convolution over them.",
             "07_embedding.ipynb#a-bag-of-patches",
         )
+    if tested.order_counts and len(unseen) == 1:
+        (alike,), (other,) = unseen, {"rows", "columns"} - unseen
+        raise Failed(
+            f"exchanging {alike} of patches leaves the logits as they are, but for rounding; {other}, it does not.",
+            _by_image(tested)
+            or f"{alike} are not told apart: one coordinate stands in both halves of the table of positions, or the "
+            "other is missing.",
+            "07_embedding.ipynb#four-ways-to-say-where",
+        )
+    if tested.order_counts and unseen:
+        raise Failed("exchanging patches leaves the logits as they are, but for rounding.", _by_image(tested))
 
 
 def _by_image(tested: ModelUnderTest) -> str:
@@ -155,17 +164,18 @@ def _prime_factors(number: int) -> list[int]:
     return [n for n in range(2, number + 1) if number % n == 0 and all(n % m for m in range(2, n))]
 
 
-def _knows_no_order(tested: ModelUnderTest) -> bool:
-    """Whether there is a way to exchange strips of the image that the logits do not notice."""
+def _exchanged_unseen(tested: ModelUnderTest) -> set[str]:
+    """Whether strips of the image that are rows, or columns, of patches can be exchanged unnoticed by the logits."""
     tested.needs_sight()
-    images, logits = tested.shown.detach(), tested.answer
+    images, logits, unseen = tested.shown.detach(), tested.answer, set()
     little = apart(logits_of(tested.brief, tested.images()), logits) * (1e-6 if tested.dtype == torch.float64 else 1e-4)
-    for axis in (2, 3):
+    for axis, name in ((2, "rows"), (3, "columns")):
         side = images.shape[axis]
         for strips in _prime_factors(side):  # one of them divides the side of the grid of patches
             if apart(logits_of(tested.brief, images.roll(side // strips, dims=axis)), logits) < little:
-                return True
-    return False
+                unseen.add(name)
+                break
+    return unseen
 
 
 def every_pixel_counts(tested: ModelUnderTest) -> None:

@@ -445,20 +445,30 @@ OVER_TOKENS = (
 
 
 def _reads_more_of_the_image(tested: ModelUnderTest, norm: NormSeen) -> bool:
-    """Whether its results are made of more pixels than each number that it normalizes: of other tokens, too."""
-    if norm.before is None or not (norm.before.requires_grad and norm.after.requires_grad):
+    """Whether it makes numbers of other tokens, too: of pixels all around those of what it takes from each place."""
+    before, after, shape = norm.before, norm.after, norm.shape
+    if before is None or after is None or not (before.requires_grad and after.requires_grad):
         return False
-    if norm.sizes[0] not in (tested.attentions[0].inputs, *norm.shape[1:2]):
+    if norm.sizes[0] not in (tested.attentions[0].inputs, *shape[1:2]):
         return False
+    axis = next((i for i, n in enumerate(after.shape) if n == 1 < shape[i]), len(shape) - 1)
 
-    def pixels(x: Tensor, place: int) -> int:
-        number = x.expand(norm.shape).flatten()[place]
-        slope = torch.autograd.grad(number, tested.shown, retain_graph=True, allow_unused=True)[0]
-        return 0 if slope is None else int(slope.ne(0).any(1).sum())
+    def pixels(numbers: Tensor) -> Tensor:
+        """The rectangle (H, W) of the pixels that they are made of, in whichever image."""
+        mixture = (numbers * torch.randn_like(numbers)).sum()
+        slope = torch.autograd.grad(mixture, tested.shown, retain_graph=True, allow_unused=True)[0]
+        read = torch.zeros_like(tested.shown[0, 0]) if slope is None else slope.ne(0).flatten(0, 1).any(0)
+        rows, columns = (read.any(i).cumsum(0) * read.any(i).flip(0).cumsum(0).flip(0) > 0 for i in (1, 0))
+        return rows[:, None] & columns
 
-    number = math.prod(norm.shape[1:])  # of one image; in its middle, and at its end, where patches are
-    places = number // 2 + norm.shape[-1] // 2, number - 1
-    if not any(0 < 2 * pixels(norm.before, place) < pixels(norm.after, place) for place in places):
+    def mixes_tokens(place: int) -> bool:
+        at = torch.unravel_index(torch.tensor(place), shape)[axis]
+        result = pixels(after.expand(shape).flatten()[place])
+        taken = pixels(before.select(axis, int(at)))  # of one token; or of all, where the axis is that of numbers
+        return bool(taken.any() and 2 * taken.sum() < result.sum() and not (taken & ~result).any())
+
+    number = math.prod(shape[1:])  # of one image; in its middle, and at its end, where patches are
+    if not any(map(mixes_tokens, (number // 2 + shape[-1] // 2, number - 1))):
         return False
     try:
         a_token_is_a_rectangle(tested)  # one made of several patches is not torn by its norm

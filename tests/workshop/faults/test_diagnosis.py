@@ -44,9 +44,9 @@ def test_a_right_model_passes_clean(name, build, capsys):
 def test_however_attention_is_written_it_is_seen_in_all_blocks(build):
     model = build()
     with repeatable():
-        tested = ModelUnderTest(model, ways.SHAPE, K)
+        tested = ModelUnderTest(model, ways.shape_for(model), K)
         assert tested.attention_seen == (3, 3) and not tested.recorded.lost
-    assert not failures(model, ways.SHAPE, K)
+    assert not failures(model, ways.shape_for(model), K)
 
 
 @pytest.mark.parametrize("side", [8, 28])
@@ -138,7 +138,8 @@ def test_mistakes_in_anybodys_model_are_found_and_named(build, causes):
 
 @pytest.mark.parametrize(("build", "causes"), ways.WRONG.values(), ids=ways.WRONG)
 def test_however_it_is_written_a_mistake_is_found_and_named(build, causes):
-    found = failures(build(), ways.SHAPE, K)
+    model = build()
+    found = failures(model, ways.shape_for(model), K)
     assert set(found) == set(causes)
     assert all(cause in found[question].suspect for question, cause in causes.items())
 

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 WIDE, SIDE = 24, 16
 EACH, PATCHES = WIDE // HEADS, (SIDE // P) ** 2
 SHAPE = (C, SIDE, SIDE)
+OF_48 = (C, 6 * P, 8 * P)  # as many patches as one has numbers
 
 
 class Attention(nn.Module):
@@ -504,6 +505,10 @@ class Net(nn.Module):
         return self.head(self.read(self.encode(self.place(self.cut(images)))))
 
 
+def shape_for(model):
+    return getattr(model, "takes", SHAPE)
+
+
 class Square(Net):
     """As many tokens as a token has numbers: class tokens make them up."""
 
@@ -547,6 +552,34 @@ class NoTable(Net):
 
     def place(self, tokens):
         return torch.cat((self.cls.expand(len(tokens), -1, -1), tokens), 1)
+
+
+class Plain(Net):
+    """The simple one of Beyer et al. (2022): patches are normalized before their map and after, places are sines."""
+
+    def __init__(self, stem=False, patch=P, image=SHAPE, axes=(0, 1), turned=False):
+        super().__init__()
+        del self.cls, self.pos, self.patch
+        channels, height, width = image
+        self.takes = image
+        self.stem = nn.Conv2d(channels, channels, 3, padding=1) if stem else nn.Identity()
+        self.size, self.turned = patch, turned
+        numbers, grid = channels * patch**2, (height // patch, width // patch)
+        self.norm = nn.LayerNorm(math.prod(grid) if turned else numbers)
+        self.map, self.after = nn.Linear(numbers, WIDE), nn.LayerNorm(WIDE)
+        places = torch.cartesian_prod(*map(torch.arange, grid))[:, list(axes), None]
+        angles = (places * 100.0 ** -(torch.arange(WIDE // 4) / 5)).flatten(1)
+        self.register_buffer("table", torch.cat((angles.sin(), angles.cos()), 1), persistent=False)
+
+    def cut(self, x):
+        tokens = F.unfold(self.stem(x), self.size, stride=self.size)  # (B, numbers, T)
+        return self.after(self.map(self.norm(tokens).mT if self.turned else self.norm(tokens.mT)))
+
+    def place(self, tokens):
+        return tokens + self.table.to(tokens)
+
+    def read(self, x):
+        return x.mean(1)
 
 
 class Mean(nn.Module):
@@ -747,6 +780,11 @@ RIGHT = {
     "as many tokens as numbers, by hand": lambda: Square(norm=partial(HandNorm, correction=0)),
     "positions by Embedding": lambda: ByImage(True, axis=1),
     "tensordot that autocast does not know": Tensordot,
+    "simple": Plain,
+    "simple, as many tokens as a token has numbers": lambda: Plain(image=(C, 4 * P, 6 * P)),
+    "simple, as many tokens as a patch has numbers": lambda: Plain(image=OF_48),
+    "simple, as many tokens as a patch has numbers, behind a convolution": lambda: Plain(True, image=OF_48),
+    "simple, as many tokens as a patch has numbers, of gray strips": lambda: Plain(patch=4, image=(1, 4, 64)),
 }
 
 SLICES = "heads_see_whole_tokens"
@@ -857,4 +895,7 @@ WRONG = {
         lambda: Square(norm=partial(HandNorm, axis=1)),
         {NORMS: "over the tokens"},
     ),
+    "simple, over the tokens": (lambda: Plain(image=OF_48, turned=True), {NORMS: "over the tokens"}),
+    "simple, columns alone": (lambda: Plain(axes=(1, 1)), {"order_counts": "rows are not told apart"}),
+    "simple, rows alone": (lambda: Plain(image=OF_48, axes=(0, 0)), {"order_counts": "columns are not told apart"}),
 }
