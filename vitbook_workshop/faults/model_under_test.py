@@ -108,7 +108,7 @@ class ModelUnderTest:
         self, model: nn.Module, images: Tensor, until_attention: bool = False
     ) -> tuple[OperationRecorder, Tensor | None]:
         """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
-        recorded, logits = OperationRecorder(until_attention, everything=not self.large), None
+        recorded, logits = OperationRecorder(until_attention), None
         try:
             with recorded:
                 logits = seeded(model, images)

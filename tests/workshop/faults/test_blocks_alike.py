@@ -77,6 +77,7 @@ def test_of_blocks_alike_three_stay():
         (a_fault_of("attn", "dropout"), "evaluation_is_deterministic"),
         (a_fault_of("attn", "causal"), "tokens_see_the_later_ones"),
         (a_fault_of("attn", "scaled twice"), "scores_are_scaled"),
+        (a_fault_of("attn", "merge"), "heads_keep_tokens_whole"),
         (a_class(Mixing), "images_do_not_mix"),
         (a_class(Single), "float64_works"),
         (a_class(Replacing), "blocks_add"),
