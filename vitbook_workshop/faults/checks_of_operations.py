@@ -258,6 +258,50 @@ def queries_and_keys_are_turned_alike(tested: ModelUnderTest) -> None:
             f"a rotation (RoPE) of the {one} alone. Only if {other} are rotated too, a score depends on how far two"
             " tokens are apart.",
         )
+    if not any(alike + turned) and (stretched := _stretched_by_place(tested, tables, flat)):
+        raise Failed(
+            f"where all patches are alike, the length of a query is {stretched}, by its place.",
+            "a rotation (RoPE) that is none: the numbers of a pair have other angles. Where halves are paired, it is"
+            " cat((angles, angles), -1); where neighbors are, angles.repeat_interleave(2, -1).",
+            likely="lengths may be meant to change with the place",
+        )
+
+
+def _stretched_by_place(tested: ModelUnderTest, tables: set[int], flat: Tensor) -> str:
+    """How long the queries of equal patches are, if they differ for what is done to them after their map; else "".
+
+    Something added to them is nothing of the kind, nor is one number for all of a query. As the model is, without
+    noise: sines and cosines may be kept as parameters.
+    """
+    if not tested.keeps_tokens_whole:
+        return ""  # a query is made of several places
+    model, patches = tested.copy(), tested.changed_rows[0].any(0)
+    with torch.no_grad():
+        for name, parameter in tested.subject.named_parameters():
+            if id(parameter) in tables:
+                model.get_parameter(name).zero_()
+        recorded, _ = tested.record(model, flat, until_attention=True)
+        weight = recorded.attentions[0].weight
+        made = next((linear.output for linear in reversed(recorded.linear) if linear.weight is weight), None)
+        if weight is None or made is None:
+            return ""
+        made = made.flatten(0, -2)
+        little = 1e-6 * made.abs().max()
+        alike = max(int(((made - made[i]).abs().amax(1) < little).sum()) for i in (0, len(made) // 2, -1))
+        if alike < len(made) * patches.float().mean():
+            return ""
+        for part in model.modules():
+            if any(parameter is weight for parameter in part.parameters(recurse=False)):
+                for parameter in part.parameters(recurse=False):
+                    parameter.neg_()
+        (negated,) = tested.record(model, flat, until_attention=True)[0].attentions
+    one, other = (matrices(look.queries.detach())[:, patches] for look in (recorded.attentions[0], negated))
+    lengths = one.norm(dim=-1)
+    directions = one / lengths[..., None]
+    same = (lengths - lengths[:, :1]).abs() < 1e-3 * lengths.max(), (directions - directions[:, :1]).abs() < 1e-3
+    if not torch.allclose(one, -other, atol=1e-4 * float(one.abs().max())) or any(x.all() for x in same):
+        return ""
+    return f"{lengths[0].min():.2g} to {lengths[0].max():.2g}"
 
 
 def attention_starts_soft(tested: ModelUnderTest) -> None:
@@ -322,7 +366,12 @@ def blocks_add(tested: ModelUnderTest) -> None:
         logits.append(without)
         return [seen.attentions[place].queries, seen.attentions[place].keys]
 
-    between = set(maps[maps.index(id(alike[0].weight)) : maps.index(last)])
+    own = next(linear for linear in recorded.linear if id(linear.weight) == last)
+    steps = {id(linear.weight): linear.step for linear in reversed(recorded.linear)}  # of their first call
+    since = max((added.step for added in recorded.sums if added.step < own.step), default=0)
+    while own.fed_by in ("linear", "norm") and steps.get(id(own.fed.weight), 0) > since:
+        own = own.fed  # queries are made by several maps in a row
+    between = set(maps[maps.index(id(alike[0].weight)) : maps.index(id(own.weight))])
     skip_if(not between <= {id(p) for p in model.parameters()}, "its layers are not registered")
     if not passes(between, last_attention):
         raise Failed("where the layers before it add nothing, the last attention gets nothing of the image.")

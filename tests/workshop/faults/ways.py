@@ -149,8 +149,57 @@ class Rotary(Attention):
         return super().by_hand(q, self.turn(k) if "k" in self.turned else k, v)
 
 
+class Paired(Attention):
+    """Cosines and sines of all D_h numbers, for halves or for neighbors; numbers are turned as one or the other."""
+
+    def __init__(self, table="halves", turn="halves", normed=False):
+        super().__init__()
+        angles = torch.arange(PATCHES + 1)[:, None] * 10.0 ** -torch.arange(EACH // 2)
+        angles = torch.cat((angles, angles), -1) if table == "halves" else angles.repeat_interleave(2, -1)
+        self.cos, self.sin = (nn.Parameter(x, requires_grad=False) for x in (angles.cos(), angles.sin()))
+        self.turn, self.norm = turn, nn.RMSNorm(EACH) if normed else nn.Identity()
+
+    def turned(self, x):
+        if self.turn == "halves":
+            a, b = halves(x)
+            other = torch.cat((-b, a), -1)
+        else:
+            other = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+        return x * self.cos + other * self.sin
+
+    def by_hand(self, q, k, v):
+        return super().by_hand(self.turned(self.norm(q)), self.turned(self.norm(k)), v)
+
+
+class Placed(Attention):
+    """Places are told to queries and keys after their map: by a sum, by one number, or by a convolution."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.near = how, nn.Conv1d(EACH, EACH, 3, padding=1, groups=EACH)
+        self.register_buffer("table", torch.arange(EACH * (PATCHES + 1.0)).view(-1, EACH).sin(), persistent=False)
+        if how != "convolution":
+            del self.near
+
+    def tell(self, x):
+        if self.how == "convolution":
+            return self.near(x.flatten(0, 1).mT).mT.unflatten(0, x.shape[:2])
+        return x + self.table if self.how == "sum" else x * self.table[:, :1].exp()
+
+    def by_hand(self, q, k, v):
+        return super().by_hand(self.tell(q), self.tell(k), v)
+
+
 def halves(x):
     return x.chunk(2, -1)
+
+
+class LowRank(Attention):
+    """Queries, keys and values by two maps in a row, or with a norm between them."""
+
+    def __init__(self, *between):
+        super().__init__()
+        self.qkv = nn.Sequential(nn.Linear(WIDE, WIDE // 2), *between, nn.Linear(WIDE // 2, 3 * WIDE))
 
 
 class WeightNormed(Attention):
@@ -582,6 +631,11 @@ class Plain(Net):
         return x.mean(1)
 
 
+class Averaged(Net):
+    def read(self, x):
+        return x.mean(1)
+
+
 class Mean(nn.Module):
     def forward(self, x):
         return x.mean(1)
@@ -780,6 +834,15 @@ RIGHT = {
     "as many tokens as numbers, by hand": lambda: Square(norm=partial(HandNorm, correction=0)),
     "positions by Embedding": lambda: ByImage(True, axis=1),
     "tensordot that autocast does not know": Tensordot,
+    "halves turned": lambda: NoTable(Paired),
+    "neighbors turned": lambda: NoTable(partial(Paired, "neighbors", "neighbors")),
+    "neighbors turned, normed": lambda: Net(partial(Paired, "neighbors", "neighbors", normed=True)),
+    "places added to queries and keys": lambda: NoTable(partial(Placed, "sum")),
+    "queries and keys longer by their places": lambda: Net(partial(Placed, "number")),
+    "queries and keys of three tokens": lambda: Averaged(partial(Placed, "convolution")),
+    "two maps in a row": lambda: Net(LowRank),
+    "two maps and a norm": lambda: Net(lambda: LowRank(nn.RMSNorm(WIDE // 2))),
+    "two maps in a row, post-norm": lambda: Net(LowRank, block=PostNorm, head=nn.Linear(WIDE, K)),
     "simple": Plain,
     "simple, as many tokens as a token has numbers": lambda: Plain(image=(C, 4 * P, 6 * P)),
     "simple, as many tokens as a patch has numbers": lambda: Plain(image=OF_48),
@@ -894,6 +957,13 @@ WRONG = {
     "over the tokens by hand, as many as numbers": (
         lambda: Square(norm=partial(HandNorm, axis=1)),
         {NORMS: "over the tokens"},
+    ),
+    "two maps in a row, no residual": (lambda: Net(LowRank, block=Missing), {ADDS: "residual"}),
+    "halves of a table for neighbors": (lambda: NoTable(partial(Paired, "neighbors")), {TURNED: "is none"}),
+    "neighbors of a table for halves": (lambda: Net(partial(Paired, turn="neighbors")), {TURNED: "is none"}),
+    "neighbors of a table for halves, normed": (
+        lambda: NoTable(partial(Paired, turn="neighbors", normed=True)),
+        {TURNED: "is none"},
     ),
     "simple, over the tokens": (lambda: Plain(image=OF_48, turned=True), {NORMS: "over the tokens"}),
     "simple, columns alone": (lambda: Plain(axes=(1, 1)), {"order_counts": "rows are not told apart"}),
