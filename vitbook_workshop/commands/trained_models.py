@@ -36,7 +36,7 @@ def open_model(source: Path | str) -> Pretrained:
         base = adapter.get("base_model_name_or_path")
         if not base or not isinstance(base, str):
             raise ValueError(f"{source} is an adapter that does not name its model, as base_model_name_or_path")
-        weights = open_model(base if Path(base).exists() else f"hf:{base}")
+        weights = open_model(base if Path(base).exists() or ":" in base else f"hf:{base}")
         load_adapter(weights.model, Path(source))
         names = weights.class_names or ()
         return replace(weights, class_names=names if len(names) == weights.model.config.num_classes else None)

@@ -5,9 +5,11 @@ import re
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
-from vitbook.pretrained import load_pretrained
+from vitbook.finetuning import add_lora
+from vitbook.pretrained import load_pretrained, save_adapter
 from vitbook_workshop.commands import main
 from vitbook_workshop.commands.card import write_card
 from vitbook_workshop.commands.trained_models import open_model
@@ -83,6 +85,16 @@ def test_lora_of_a_run_is_written_alone(tmp_path):
     assert adapted.encoder.blocks[0].attn.qkv.lora_b.any()
     with torch.no_grad():
         assert_close(adapted(x), open_model(run).model.cpu()(x), rtol=0, atol=1e-5)
+
+
+def test_lora_beside_published_weights_names_them(tmp_path):
+    base = "vitbook:cifar10_plain"
+    model, x = load_pretrained(base).model, torch.randn(2, 3, 32, 32)
+    add_lora(model, 2)
+    nn.init.normal_(model.encoder.blocks[0].attn.qkv.lora_b)
+    save_adapter(model, tmp_path, base)
+    with torch.no_grad():
+        assert_close(open_model(str(tmp_path)).model.cpu()(x), model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_a_model_that_they_have_no_class_for_stays_a_checkpoint_of_ours(tmp_path, capsys):
