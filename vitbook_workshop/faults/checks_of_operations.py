@@ -511,9 +511,9 @@ def _reads_more_of_the_image(tested: ModelUnderTest, norm: NormSeen) -> bool:
         return rows[:, None] & columns
 
     def mixes_tokens(place: int) -> bool:
-        at = torch.unravel_index(torch.tensor(place), shape)[axis]
+        at = place // math.prod(shape[axis + 1 :]) % shape[axis]
         result = pixels(after.expand(shape).flatten()[place])
-        taken = pixels(before.select(axis, int(at)))  # of one token; or of all, where the axis is that of numbers
+        taken = pixels(before.select(axis, at))  # of one token; or of all, where the axis is that of numbers
         return bool(taken.any() and 2 * taken.sum() < result.sum() and not (taken & ~result).any())
 
     number = math.prod(shape[1:])  # of one image; in its middle, and at its end, where patches are
