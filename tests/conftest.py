@@ -1,6 +1,8 @@
 """What every test may rely on: the same random numbers each time, and two precisions."""
 
 import gc
+import re
+from importlib.metadata import version
 
 import pytest
 from jaxtyping import config, install_import_hook
@@ -36,6 +38,13 @@ def same_random_numbers():
     # torch.manual_seed keeps for a GPU that may yet come who has called it, which takes longer than many a test
     seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
     seed(0)
+
+
+@pytest.fixture(autouse=True)
+def pickles_are_our_own(monkeypatch):
+    """Old releases of torch refuse pickles of strangers, which those of the tests are not."""
+    if tuple(map(int, re.findall(r"\d+", version("torch"))[:2])) < (2, 10):
+        monkeypatch.setattr("vitbook.pretrained.weight_files._SAFE_PICKLES", (2, 5))
 
 
 @pytest.fixture(params=["float64", "float32"])
