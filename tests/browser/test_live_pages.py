@@ -82,7 +82,7 @@ def test_nothing_moves_while_the_page_loads_and_the_figure_starts(
             figure.locator("[name=train]:enabled").wait_for()
         elif figure_name == "steps":
             visit.page.keyboard.press("End")
-            figure.locator("output", has_text="60 of 60").wait_for()
+            figure.locator("output", has_text="40 of 40").wait_for()
         else:
             figure.locator("[name=shuffle]").select_option("pixels")
             figure.locator("[name=stays]").click()

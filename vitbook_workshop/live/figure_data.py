@@ -34,6 +34,9 @@ def check_model(model: nn.Module) -> None:
     if type(model) not in MODELS:
         names = ", ".join(kind.__name__ for kind in MODELS)
         raise ValueError(f"model must be one of {names}, which the page computes, got {type(model).__name__}")
+    for switch in ("fc_norm", "class_and_mean"):
+        if getattr(model.config, switch, False):
+            raise ValueError(f"the page does not compute models with {switch}")
     if (count := sum(p.numel() for p in model.parameters())) > MOST_NUMBERS:
         limit = f"at most {MOST_NUMBERS:,} parameters, as a page's script can hold no more"
         raise ValueError(f"model must have {limit}, got {count:,}")

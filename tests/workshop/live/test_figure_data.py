@@ -6,6 +6,7 @@ import pytest
 from explored import PREPARE, small_vit
 
 from vitbook.cnn import SmallCNN
+from vitbook.modern import ModernConfig, ModernViT
 from vitbook.pretrained import Pretrained
 from vitbook.task_heads import HiddenLayerHead
 from vitbook.vit import VisionTransformer
@@ -15,6 +16,14 @@ from vitbook_workshop.live.figure_data import packed_model
 
 def trained(**changes) -> Pretrained:
     return Pretrained(small_vit(**changes), PREPARE, None, "vitbook", ())
+
+
+@pytest.mark.door
+@pytest.mark.parametrize("switch", ["fc_norm", "class_and_mean"])
+def test_what_the_scripts_would_compute_otherwise_is_refused(switch):
+    settings = vars(small_vit().config) | {switch: True} | ({"pool": "mean"} if switch == "fc_norm" else {})
+    with pytest.raises(ValueError, match=f"the page does not compute models with {switch}"):
+        packed_model(replace(trained(), model=ModernViT(ModernConfig(**settings))))
 
 
 @pytest.mark.door

@@ -4,7 +4,7 @@
    distillation.py. `partsOf` chooses, once for each model, what takes the place of the functions of forward.js. */
 
 const QK_NORM_EPS = 1e-6;
-const ACTIVATIONS = { gelu, gelu_tanh: geluTanh, quick_gelu: quickGelu };
+const ACTIVATIONS = { gelu, gelu_tanh: geluTanh, quick_gelu: quickGelu, relu, silu };
 
 /**
  * The functions of a model of some class of Python's. Scales of LayerScale go into the maps that they belong to.
@@ -95,6 +95,16 @@ function each(x, of) {
 }
 
 const sigmoid = (z) => 1 / (1 + Math.exp(-z));
+
+/** max(x, 0). */
+function relu(x) {
+  return each(x, (z) => Math.max(z, 0));
+}
+
+/** x·σ(x). */
+function silu(x) {
+  return each(x, (z) => z * sigmoid(z));
+}
 
 /** x·σ(1.702x), CLIP's. */
 function quickGelu(x) {
