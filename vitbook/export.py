@@ -93,12 +93,12 @@ def _slice_chunks(program: torch.export.ExportedProgram) -> None:
     """Cut by slices what is cut by chunk: of chunks, ExecuTorch 1.5.1 makes a program for the example's batch alone."""
     graph, aten = program.graph, torch.ops.aten
     for chunk in graph.find_nodes(op="call_function", target=aten.chunk.default):
-        whole, axis = chunk.args[0], chunk.args[2]
+        whole, axis = chunk.args[0], (*chunk.args, 0)[2]
+        widths = [part.shape[axis] for part in chunk.meta["val"]]
         for part in list(chunk.users):
-            width = part.meta["val"].shape[axis]
+            first = sum(widths[: part.args[1]])
             with graph.inserting_before(part):
-                first = part.args[1] * width
-                cut = graph.call_function(aten.slice.Tensor, (whole, axis, first, first + width))
+                cut = graph.call_function(aten.slice.Tensor, (whole, axis, first, first + widths[part.args[1]]))
             cut.meta = dict(part.meta)
             part.replace_all_uses_with(cut)
             graph.erase_node(part)

@@ -218,7 +218,7 @@ class Export:
         weights.model.cpu()  # where the graph is traced
         export.export(weights, out, self.to, self.any_size, self.most)
         off, largest = export.difference(out, weights.model)
-        size = f"{out.stat().st_size:,} bytes; what it wants of an image is in {out}.json, too"
+        size = f"{export.FORMATS[self.to]}; {out.stat().st_size:,} bytes; what it wants of an image: {out}.json"
         print(f"{out}: {size}; on random images, logits of up to {largest:.1f} are off by {off:.1e} at most")
 
 
