@@ -121,6 +121,14 @@ class Evaluation:
         return pairs.bincount(minlength=num_classes**2).view(num_classes, num_classes)
 
 
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """The ends of the 95 % interval, from 0 to 1, of a share of which right of count were seen (Wilson 1927)."""
+    z = 1.96
+    middle = (right + z**2 / 2) / (count + z**2)
+    reach = z * math.sqrt(right * (count - right) / count + z**2 / 4) / (count + z**2)
+    return max(middle - reach, 0.0), min(middle + reach, 1.0)
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
     """The model's logits for every image, without dropout. The model is left in the mode it was in.

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from small_models import HIDDEN, D, K
 from torch import nn
 
-from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine
+from vitbook.training import Evaluation, evaluate, parameter_groups, train_epoch, warmup_cosine, wilson_interval
 
 both_precisions = pytest.mark.usefixtures("precision")
 
@@ -155,3 +155,11 @@ def test_no_batches_are_named(call):
     model = nn.Linear(D, K)
     with pytest.raises(ValueError, match="batch"):
         call(model, [], torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+@pytest.mark.parametrize(("right", "count"), [(8, 10), (0, 10), (10, 10), (60, 132)])
+def test_the_interval_of_a_share_is_that_of_scipy(right, count):
+    from scipy.stats import binomtest
+
+    expected = binomtest(right, count).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(right, count) == pytest.approx((expected.low, expected.high), abs=1e-4)

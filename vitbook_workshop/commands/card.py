@@ -1,7 +1,6 @@
 """A trained model to hand on: its card, and its weights as transformers and timm read them."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from vitbook.pretrained import Pretrained, huggingface_config, load_pretrained, 
 from vitbook.pretrained.adapters import TRANSFORMERS
 from vitbook.pretrained.layouts import TIMM
 from vitbook.pretrained.loading import open_weights
+from vitbook.training import wilson_interval
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands.run_results import evaluate_run
 from vitbook_workshop.commands.run_settings import Run, read_run
@@ -117,7 +117,7 @@ def _readme(run: Run, weights: Pretrained, license: str, right: int, count: int,
     """The card, with the Hub's metadata before it."""
     c, seen, names = weights.model.config, weights.preprocessing, weights.class_names or ()
     title, share = f"{run.model} on {Path(run.dataset).name}", right / count
-    low, high = _interval(right, count)
+    low, high = wilson_interval(right, count)
     result = {
         "task": {"type": "image-classification"},
         "dataset": {"name": Path(run.dataset).name, "type": Path(run.dataset).name, "split": "test"},
@@ -207,11 +207,3 @@ There are no files for transformers and timm: {why}.
 
 def _numbers(values: tuple[float, ...]) -> str:
     return ", ".join(f"{value:.4g}" for value in values)
-
-
-def _interval(right: int, count: int) -> tuple[float, float]:
-    """Wilson's interval for a share, at 95 %."""
-    z, share = 1.96, right / count
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    reach = z * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2)) / (1 + z**2 / count)
-    return max(middle - reach, 0.0), min(middle + reach, 1.0)
