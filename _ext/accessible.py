@@ -25,6 +25,11 @@ REPAIRS = {
     '<summary aria-label="Toggle hidden content">': "<summary>",
     # What unfolds the pages below one, in the contents, is an arrow without words.
     '<summary><span class="toctree-toggle"': '<summary aria-label="Pages below this one"><span class="toctree-toggle"',
+    # Behind the bar of buttons above the text, where the text's own controls begin.
+    '<a href="#main-content">Skip to main content</a>': '<a href="#text">Skip to the text</a>',
+    '<article class="bd-article">': '<article class="bd-article" id="text" tabindex="-1">',
+    # Marks for a mouse, a stop for Tab at every heading; the list of sections has the same addresses.
+    '<a class="headerlink" href': '<a class="headerlink" tabindex="-1" href',
     # The three images on the switch of colors have titles, which are not its name.
     ' data-mode="light" title="Light"': ' data-mode="light"',
     ' data-mode="dark"  title="Dark"': ' data-mode="dark"',
@@ -58,11 +63,14 @@ def repaired(html: str) -> str:
         html = html.replace(written, better)
     if 'class="unbroken"' not in html:
         html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
-    return ARGUMENTS.sub(plain_arguments, ICONS.sub("", html))
+    return ARGUMENTS.sub(plain_arguments, SPHINX_SEARCH.sub("", ICONS.sub("", html)))
 
 
 # Jupyter Book loads these on every page, some twice, and no page uses them.
-UNUSED = re.compile("thebe|toggle|design-tabs|sphinx-design")
+UNUSED = re.compile("thebe|toggle|design-tabs|sphinx-design|sphinx_highlight")
+
+# Of the page of results: its search is _static/search.js.
+SPHINX_SEARCH = re.compile(r'<script src="(?:_static/searchtools|_static/language_data|searchindex)\.js"></script>\s*')
 
 
 def load_less(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: object) -> None:

@@ -18,7 +18,9 @@ PARTS = (
     "citations",  # names and years lead to the references
     "glossary_links",  # the first mention of a term leads to the glossary
     "api_reference",  # a page for each part's modules
+    "site_search",  # what is searched, a section at a time
     "tested",  # the numbers of the last test run
+    "site_icons",  # a font of the icons that are shown
     "accessible",  # keyboards, screen readers, contrast
     "site_sharing",  # descriptions for search engines and shared links
 )

@@ -1,4 +1,4 @@
-// On paper, solutions are unfolded and the page is light, whatever they are on the screen.
+// On paper, solutions and asides are unfolded, cells that set up or draw are not, and the page is light.
 (() => {
   const page = document.documentElement;
   let folded = [];
@@ -6,7 +6,7 @@
   addEventListener("beforeprint", () => {
     theme = page.dataset.theme;
     page.dataset.theme = "light";
-    folded = [...document.querySelectorAll("details:not([open])")];
+    folded = [...document.querySelectorAll("details:not([open], .hide)")];
     folded.forEach((details) => (details.open = true));
   });
   // Pictures below the fold wait until the rest is there, but not until somebody scrolls: paper has no scrolling.

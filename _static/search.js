@@ -1,87 +1,167 @@
-// Search results: a glossary term's definition, then pages and headings that have the words, then text. The reference of
-// the code is left out until it is asked for. Sphinx finds the text and shows the results; the order is made here.
+// The page of results, in place of Sphinx's search: sections, terms and questions (SECTIONS, of _ext/site_search.py), ranked
+// by where a word stands and how rare it is, while one types. The reference of the code is left out until asked for.
 document.addEventListener("DOMContentLoaded", () => {
-  if (typeof Search === "undefined") return; // not the page of results
+  const place = document.getElementById("search-results");
+  if (!place || typeof SECTIONS === "undefined") return;
+  // What people type, and what the book says; a word may stand for several.
   const SYNONYMS = {
-    cls: "class token",
-    "positional encoding": "positions",
-    "positional embedding": "positions",
-    "position embedding": "positions",
-    "feed-forward": "mlp",
-    ffn: "mlp",
-    "skip connection": "residual",
-    mha: "multi-head",
-    colab: "running",
+    cls: ["class token"],
+    "positional encoding": ["position"],
+    "positional embedding": ["position"],
+    "position embedding": ["position"],
+    "pos embed": ["position"],
+    ffn: ["mlp"],
+    "feed forward": ["mlp"],
+    "skip connection": ["residual"],
+    mha: ["multi head attention"],
+    "multihead": ["multi head"],
+    axis: ["axis", "over the keys"],
+    dim: ["axis"],
+    lr: ["learning rate"],
+    resume: ["resume", "interrupted"],
+    checkpoint: ["checkpoint", "weights"],
+    "grad cam": ["gradient"],
+    saliency: ["attention map", "gradient"],
+    quantization: ["eight bits", "int8"],
+    simclr: ["contrastive"],
+    clip: ["clip", "contrastive"],
+    transfer: ["fine tuning", "transfer"],
+    finetune: ["fine tuning"],
+    finetuning: ["fine tuning"],
+    speed: ["speed", "fast", "slow"],
+    flash: ["fused kernel", "flash"],
+    colab: ["colab", "running"],
+    install: ["install", "running"],
+    error: ["mistake", "error"],
+    debug: ["broken", "mistake"],
   };
-  const words = (text) => splitQuery(text.toLowerCase());
-  const shown = document.createElement("input");
-  shown.type = "checkbox";
+  const SILENT = new Set("a an and are at by can do does for from how i in is it me my of on or the to what when where which who why with".split(" "));
+  const stem = (word) => word.replace(/(?:ies|y)$/, "i").replace(/(?<=\w{3})(?:ings?|ed|es|s|e)$/, "").replace(/(\w)\1$/, "$1");
+  const split = (text) => text.toLowerCase().match(/[\p{L}\p{N}_]+/gu) ?? [];
+  const stems = (text) => ` ${split(text).map(stem).join(" ")} `;
+
+  const entries = SECTIONS.map(([page, anchor, title, within, kind, text, ...see]) => {
+    const words = stems(text);
+    const [heading, parent] = [title, within].map((one) => stems(one.replace(/^\d+\. /, "")));
+    const address = `${page}.html${anchor && `#${anchor}`}`;
+    return { address, anchor, title, within, kind, text, see, heading, parent, words, length: words.length };
+  });
+  const count = (text, part) => text.split(part).length - 1;
+  const rarity = new Map();
+  const rare = (part) => {
+    if (!rarity.has(part)) {
+      const having = entries.filter((one) => one.kind !== "code" && (one.words.includes(part) || one.heading.includes(part))).length;
+      rarity.set(part, Math.log(1 + entries.length / (1 + having)));
+    }
+    return rarity.get(part);
+  };
+
+  // What is asked: for each word or phrase the stems that would do, the asker's own first.
+  function concepts(query) {
+    let words = split(query);
+    const asked = [];
+    for (let at = 0; at < words.length; ) {
+      const two = words.slice(at, at + 2).join(" ");
+      const known = SYNONYMS[two] ? two : words[at];
+      if (SYNONYMS[known] || !SILENT.has(known)) asked.push([known, ...(SYNONYMS[known] ?? [])].map(stems));
+      at += known === two && two.includes(" ") ? 2 : 1;
+    }
+    words = [...new Set(asked.map((parts) => parts.join("|")))];
+    return words.map((parts) => parts.split("|"));
+  }
+
+  const named = (term, asked, phrase) => term.heading === phrase || asked.some((parts) => parts.includes(term.heading));
+
+  function score(one, asked, phrase) {
+    let sum = 0;
+    let missing = 0;
+    for (const parts of asked) {
+      const best = parts.map((part, nth) => {
+        const weight = rare(part) * (nth ? 0.8 : 1);
+        const at = one.heading.indexOf(part);
+        const title = at < 0 ? 0 : 4 + (4 * part.length) / one.heading.length + 4 / (1 + count(one.heading.slice(0, at), " "));
+        const parent = one.parent.includes(part) ? 2 : 0;
+        const often = count(one.words, part);
+        return weight * (title + parent + (3 * often) / (often + 0.5 + one.length / 1500));
+      });
+      const most = Math.max(...best);
+      sum += most;
+      missing += most === 0;
+    }
+    if (asked.length > 1 && one.heading.includes(phrase)) sum *= 1.5;
+    else if (asked.length > 1 && one.words.includes(phrase)) sum *= 1.15;
+    if (one.kind === "term") sum *= named(one, asked, phrase) ? 2 : 0.7;
+    if (one.kind === "text" && !one.anchor) sum *= 1.6; // a whole page
+    if (one.heading.startsWith(" exerci")) sum *= 0.6;
+    return sum * 0.25 ** missing;
+  }
+
+  function find(query, code) {
+    const asked = concepts(query);
+    const phrase = ` ${split(query).filter((word) => !SILENT.has(word)).map(stem).join(" ")} `;
+    // Where the glossary sends its reader, the answer is.
+    const sent = new Set(entries.filter((one) => one.kind === "term" && named(one, asked, phrase)).flatMap((one) => one.see));
+    return entries
+      .filter((one) => code || one.kind !== "code")
+      .map((one) => [score(one, asked, phrase) * (sent.has(one.address) ? 1.8 : 1), one])
+      .filter(([sum]) => sum > 0)
+      .sort(([a], [b]) => b - a)
+      .slice(0, 30)
+      .map(([, one]) => one);
+  }
+
+  // The prose about the first place that has a word of the query.
+  function excerpt(one, query) {
+    if (one.kind === "term" || one.kind === "question") return one.text;
+    const parts = concepts(query).flat().map((part) => part.trim().split(" ")[0]);
+    const words = one.text.split(" ");
+    const at = words.findIndex((word) => split(word).some((piece) => parts.includes(stem(piece))));
+    const start = Math.max(0, at - 12);
+    const end = start + 42;
+    return `${start ? "… " : ""}${words.slice(start, end).join(" ")}${end < words.length ? " …" : ""}`;
+  }
+
+  const KINDS = { term: "Glossary", question: "Question" };
+  function row(one, query) {
+    const link = document.createElement("a");
+    link.href = one.address;
+    link.textContent = one.title;
+    const where = document.createElement("span");
+    where.className = "search-where";
+    where.textContent = KINDS[one.kind] ?? one.within;
+    const context = document.createElement("p");
+    context.className = "context";
+    context.textContent = excerpt(one, query);
+    const item = document.createElement("li");
+    item.append(link, " ", where, context);
+    return item;
+  }
+
+  const field = document.querySelector(".bd-search-container form.bd-search input");
+  const code = document.createElement("input");
+  code.type = "checkbox";
   const filter = document.createElement("label");
   filter.className = "search-filter";
-  filter.append(shown, " also the reference of the code");
-  document.getElementById("search-results").before(filter);
-  shown.addEventListener("change", () => {
-    document.getElementById("search-results").replaceChildren();
-    Search.performSearch(new URLSearchParams(location.search).get("q") ?? "");
+  filter.append(code, " also the reference of the code");
+  const summary = document.createElement("p");
+  summary.className = "search-summary";
+  summary.setAttribute("role", "status");
+  const list = document.createElement("ol");
+  list.className = "search";
+  place.before(filter);
+  place.replaceChildren(summary, list);
+
+  function show(query) {
+    const found = concepts(query).length ? find(query, code.checked) : [];
+    summary.textContent = !query.trim() ? "" : found.length ? `${found.length}${found.length === 30 ? " or more" : ""} places` : "Nothing found: try another word.";
+    list.replaceChildren(...found.map((one) => row(one, query)));
+  }
+  field.value = new URLSearchParams(location.search).get("q") ?? "";
+  show(field.value);
+  field.addEventListener("input", () => {
+    history.replaceState(null, "", `?q=${encodeURIComponent(field.value)}`);
+    show(field.value);
   });
-
-  // Results are [page, title, anchor, description, score, file], the best last.
-  Search._performSearch = (query, stems, excluded, _highlighted, objects) => {
-    const { titles, alltitles, docnames, filenames, indexentries } = Search._index;
-    document.getElementById("search-progress")?.replaceChildren();
-    const asked = query.toLowerCase().trim();
-    const meant = SYNONYMS[asked] ?? asked;
-    const wanted = words(meant);
-    const stemmer = new Stemmer();
-    const searched = meant === asked ? stems : new Set(wanted.map((word) => stemmer.stemWord(word)));
-    const found = new Map(); // page and anchor → result
-    const add = (file, title, anchor, description, score) => {
-      const key = docnames[file] + anchor;
-      if (!(found.get(key)?.[4] >= score)) {
-        found.set(key, [docnames[file], title, anchor, description, score, filenames[file]]);
-      }
-    };
-    const fits = (title) => wanted.length > 0 && wanted.every((word) => words(title).some((one) => one.startsWith(word)));
-    const early = (title) => 1 / (1 + words(title).findIndex((one) => one.startsWith(wanted[0])));
-
-    for (const [title, places] of Object.entries(alltitles).filter(([title]) => fits(title))) {
-      for (const [file, id] of places) {
-        const whole = titles[file] === title;
-        add(file, whole ? title : `${title} · ${titles[file]}`, whole || id === null ? "" : `#${id}`, null, (whole ? 60 : 40) + 9 * early(title));
-      }
-    }
-    const terms = Object.entries(indexentries).filter(([, places]) => places.some(([file]) => docnames[file] === "glossary"));
-    const exact = terms.filter(([term]) => [asked, meant].includes(term.toLowerCase()));
-    for (const [term, places] of exact.length ? exact : terms.filter(([term]) => fits(term))) {
-      places.forEach(([file, id]) => add(file, `${term} · ${titles[file]}`, `#${id}`, null, exact.length ? 100 : 30));
-    }
-    for (const [page, title, anchor, , score] of Search.performTermsSearch(searched, excluded)) {
-      add(docnames.indexOf(page), title, anchor, null, score);
-    }
-    for (const [page, title, anchor, description] of [...objects].flatMap((one) => Search.performObjectSearch(one, objects))) {
-      add(docnames.indexOf(page), title, anchor, description, 20);
-    }
-    return [...found.values()]
-      .filter(([page, , , description]) => shown.checked || !(description || page.startsWith("api")))
-      .sort((a, b) => a[4] - b[4] || b[1].localeCompare(a[1]));
-  };
-
-  // The text about the first place found, without the buttons at the top of the page; of a term, its definition.
-  Search.makeSearchSummary = (html, stems, anchor) => {
-    const page = new DOMParser().parseFromString(html, "text/html");
-    page.querySelectorAll("h1, h2, h3, .headerlink, .cell_input, script, style").forEach((one) => one.remove());
-    const term = anchor?.startsWith("#term-") && page.getElementById(anchor.slice(1))?.closest("dt")?.nextElementSibling;
-    const section = anchor && page.getElementById(anchor.slice(1));
-    const text = (term || section || page.querySelector("article.bd-article"))?.textContent.replace(/\s+/g, " ").trim();
-    if (!text) return null;
-    // The stem of "patchify" is "patchifi".
-    const places = [...stems].flatMap((stem) => [stem, stem.slice(0, -1)]).map((part) => text.toLowerCase().indexOf(part));
-    const found = term ? 0 : Math.max(0, (places.find((place) => place >= 0) ?? 0) - 100);
-    const start = found && text.indexOf(" ", found) + 1;
-    const end = text.length > start + 240 ? text.lastIndexOf(" ", start + 240) : text.length;
-    const summary = document.createElement("p");
-    summary.className = "context";
-    summary.textContent = `${start ? "… " : ""}${text.slice(start, end)}${end < text.length ? " …" : ""}`;
-    return summary;
-  };
+  field.form.addEventListener("submit", (event) => event.preventDefault());
+  code.addEventListener("change", () => show(field.value));
 });

@@ -36,10 +36,6 @@ def contents(site: Path) -> dict[str, bytes]:
             if asked := ELSEWHERE.findall(page):
                 raise ValueError(f"expected pages that ask no other server for anything, got {asked} in {name}")
             files[name] = page.encode()
-
-    # The search would fetch a summary of each page that it finds, which browsers forbid to a page in a folder.
-    options = files["_static/documentation_options.js"].decode()
-    files["_static/documentation_options.js"] = re.sub(r"(SHOW_SEARCH_SUMMARY:) *true", r"\1 false", options).encode()
     return files
 
 

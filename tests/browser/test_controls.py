@@ -87,38 +87,56 @@ def test_the_switch_of_colours_goes_round_and_stays(site: Site) -> None:
         assert visit.page.evaluate(theme) == "dark"
 
 
-def searched(visit: Visit) -> None:
-    """Wait until all results are there."""
-    visit.page.locator(".search-summary", has_text="Search finished").wait_for()
-
-
-def test_search_by_keys_finds_a_page_and_goes_there(site: Site) -> None:
+def test_search_by_keys_finds_a_section_and_goes_there_without_leaving_marks(site: Site) -> None:
     with site.visit(PAGE) as visit:
         visit.page.keyboard.press("Control+k")
         visit.page.locator("dialog input[type=search]").wait_for()
         visit.page.keyboard.type("patchify")
         visit.page.keyboard.press("Enter")
-        searched(visit)
         result = visit.page.locator("#search-results li:has(a[href*='06_patches'])").first
         found, summary = result.locator("a").first, result.locator("p.context")
-        assert "patchify" in summary.inner_text().lower() and "Colab" not in summary.inner_text()
+        assert "patchify" in result.inner_text().lower() and "Colab" not in summary.inner_text()
         found.focus()
         visit.page.keyboard.press("Enter")
         visit.page.wait_for_url("**/06_patches.html*")
+        assert visit.page.locator(".highlighted").count() == 0
         assert visit.complaints == []
 
 
-def test_search_answers_with_the_term_then_with_the_chapter_and_keeps_the_code_back(site: Site) -> None:
+# Questions as readers type them, and the section that answers.
+WANTED = {
+    "attention": "chapters/01_attention.html",
+    "patch size": "chapters/06_patches.html#what-the-patch-size-trades-off",
+    "cls token": "chapters/07_embedding.html",
+    "softmax axis": "questions.html#which-axis-does-the-softmax-run-over",
+    "register": "chapters/21_modern.html#tokens-for-nothing",
+    "how do I resume": "chapters/11_engine.html#interrupted-and-resumed",
+    "learning rate": "chapters/10_training.html#how-fast-to-learn-and-when",
+    "mask": "chapters/01_attention.html#looking-away-a-mask",
+    "position embedding": "chapters/07_embedding.html",
+    "export onnx": "chapters/26_export.html#onnx-a-graph-that-others-read",
+}
+
+
+def test_ten_searches_find_their_section_among_the_first_three_while_one_types(site: Site) -> None:
+    with site.visit("search.html") as visit:
+        field, links = visit.page.locator(".bd-search-container input[type=search]"), "#search-results li a"
+        for asked, wanted in WANTED.items():
+            field.fill(asked)
+            found = [one.get_attribute("href") for one in visit.page.locator(links).all()[:3]]
+            assert wanted in found, f"{asked}: {found}"
+        field.fill("zzzz")
+        assert "Nothing found" in visit.page.locator(".search-summary").inner_text()
+        assert visit.complaints == []
+
+
+def test_search_keeps_the_reference_of_the_code_back_until_it_is_asked_for(site: Site) -> None:
     with site.visit("search.html?q=attention") as visit:
-        found = visit.page.locator("#search-results li")
-        searched(visit)
-        assert "glossary.html#term-attention" in found.nth(0).locator("a").get_attribute("href").lower()
-        assert "01_attention.html" in found.nth(1).locator("a").get_attribute("href")
         code = visit.page.locator("#search-results a[href*='api/']")
+        visit.page.locator("#search-results li").first.wait_for()
         assert code.count() == 0
         visit.page.locator(".search-filter input").check()
         code.first.wait_for(state="attached")
-        searched(visit)
         assert visit.complaints == []
 
 
@@ -144,7 +162,7 @@ def test_the_first_tab_offers_to_skip_to_the_text(site: Site) -> None:
         assert "Skip" in visit.page.evaluate("document.activeElement.textContent")
         visit.page.keyboard.press("Enter")
         visit.page.keyboard.press("Tab")
-        assert visit.page.evaluate("!!document.activeElement.closest('main')")
+        assert visit.page.evaluate("!!document.activeElement.closest('article')"), "behind the bar of buttons"
 
 
 def test_without_scripts_the_text_the_figures_and_the_links_are_there(site: Site) -> None:
