@@ -6,18 +6,29 @@ torch, which takes seconds: it is imported where it is needed.
 """
 
 import importlib
+import os
 import pkgutil
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitbook._common.suggestions import unknown
 
+if TYPE_CHECKING:
+    from vitbook_workshop.exercises.grading import Judgement
 
-def check(name: str, attempt: Any) -> None:
+
+class NotRightError(AssertionError):
+    """What `check` raises where it is strict; what it says is what `check` prints."""
+
+
+def check(name: str, attempt: Any, strict: bool | None = None) -> "Judgement":
     """Print whether the attempt at exercise `name` is right, and if not, where it differs and which mistake it shows.
 
     attempt: a function, or a number; None, or a function in which nothing is written yet, is not attempted. An error
-    inside the attempt is printed with the reader's own line. Raises ValueError for an unknown name.
+    inside the attempt is printed with the reader's own line. Returns the same as a `Judgement`: its state ("right",
+    "wrong", "not attempted"), the names of mistakes, the numbers.
+    strict: raise NotRightError on anything but right, as other graders need it; by default where the environment has
+    VITBOOK_STRICT=1. Raises ValueError for an unknown name.
     """
     from vitbook_workshop.exercises.grading import judge
 
@@ -25,7 +36,11 @@ def check(name: str, attempt: Any) -> None:
     exercise = _exercises_of(topic).get(name) if topic in _topics() else None
     if exercise is None:
         raise ValueError(unknown("exercise", name, _all_exercises()))
-    print(f"{name}: {judge(exercise, attempt)}")
+    judged = judge(exercise, attempt)
+    print(f"{name}: {judged}")
+    if judged.state != "right" and (os.environ.get("VITBOOK_STRICT") == "1" if strict is None else strict):
+        raise NotRightError(f"{name}: {judged}")
+    return judged
 
 
 def _topics() -> list[str]:

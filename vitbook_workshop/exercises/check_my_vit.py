@@ -227,7 +227,7 @@ def _judge_file(file: Path, photographs: list[Path], components: dict, tell: Cal
         tell(doing=name)
         theirs = getattr(module, name, None)
         try:
-            states[name] = _what_is_missing(name, stub, theirs) or judge(components[name], theirs)
+            states[name] = _what_is_missing(name, stub, theirs) or str(judge(components[name], theirs))
         except SystemExit as stop:
             states[name] = _at_the_line("not yet: your code ends Python itself; take out exit().", stop)
         tell(states=states)

@@ -28,6 +28,7 @@ from vitbook_workshop.faults.mistakes import MISTAKES
 
 RIGHT = "right."
 NOT_ATTEMPTED = "not attempted yet."
+STATES = ("right", "wrong", "not attempted")
 LEVELS = ("easy", "medium", "hard")
 KINDS = ("write", "predict", "repair", "derive")
 
@@ -76,6 +77,26 @@ class Exercise:
         return replace(self, mistakes={**self.mistakes, **more})
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """What came of an attempt; `str` of it is what is printed.
+
+    state: one of `STATES`. mistakes: every known one that gives exactly these numbers, by its name in the catalogue, or
+    as the sentence that says it; those that are made at once stand together. numbers: what was expected and what came.
+    """
+
+    said: str
+    state: str = "wrong"
+    mistakes: tuple[tuple[str, ...], ...] = ()
+    numbers: str = ""
+
+    def __str__(self) -> str:
+        return self.said
+
+    def _ipython_display_(self) -> None:
+        """Nothing: where `check` is a cell's last line, what it has printed is enough."""
+
+
 class Refused(Exception):
     """Raised by an adapted attempt whose result is not even looked at. mistakes: variants that it shows."""
 
@@ -90,14 +111,14 @@ def combined(attempt: Callable, *mistakes: Mistake, at_once: int | None = None) 
     return {made: partial(attempt, made) for n in counts for made in itertools.combinations(mistakes, n)}
 
 
-def judge(exercise: Exercise, attempt: Any) -> str:
+def judge(exercise: Exercise, attempt: Any) -> Judgement:
     """What there is to say about an attempt: `RIGHT`, `NOT_ATTEMPTED`, or some lines that begin with "not yet"."""
     if attempt is None or attempt is ...:
-        return NOT_ATTEMPTED
+        return _nothing()
     if not callable(exercise.reference):
         return _judge_number(exercise, attempt)
     if not callable(attempt):
-        return f"not yet: expected the function itself, not called, got {_described(attempt)}."
+        return Judgement(f"not yet: expected the function itself, not called, got {_described(attempt)}.")
     stub = _is_stub(attempt)  # adapted, it would not look like one
     attempt = exercise.adapt(attempt)
     generator = torch.Generator()
@@ -106,12 +127,13 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     got = [_result(attempt, case) for case in cases]
     errors = [value for value in got if isinstance(value, Exception)]
     if any(isinstance(error, NotImplementedError) and not str(error) for error in errors):
-        return NOT_ATTEMPTED
+        return _nothing()
     if all(value is ... or value is None for value in got) and stub:
-        return NOT_ATTEMPTED
+        return _nothing()
     if refused := [error for error in errors if isinstance(error, Refused)]:
         suspects = [refused[-1].mistakes] if refused[-1].mistakes else []
-        return _wrapped([f"not yet: {refused[-1]}.", *_naming(suspects, {}), *_references(suspects)])
+        said = [f"not yet: {refused[-1]}.", *_naming(suspects, {}), *_references(suspects)]
+        return Judgement(_wrapped(said), mistakes=_named(suspects))
     if any(re.search("dtype|scalar type", str(error)) for error in errors):
         cases = [_single_precision(case) for case in cases]  # the attempt makes float32 numbers of its own
         got = [_result(attempt, case) for case in cases]
@@ -119,25 +141,35 @@ def judge(exercise: Exercise, attempt: Any) -> str:
     expected = [_result(exercise.reference, case) for case in cases]
     right = [_same(*pair, tolerance) for pair in zip(got, expected, strict=True)]
     if all(right):
-        return _judge_gradients(exercise, attempt, cases) if exercise.gradients else RIGHT
+        return _judge_gradients(exercise, attempt, cases) if exercise.gradients else _right()
     # the smallest that is wrong
     size = [(right[i], isinstance(got[i], Exception), torch.as_tensor(expected[i]).numel()) for i in range(len(cases))]
     i = size.index(min(size))
     names = _argument_names(exercise.reference, cases[i])
     suspects = _suspects(exercise.mistakes, cases, got, tolerance)
     lines = ["not yet.", *_naming(suspects, exercise.sizes(*cases[i]))]
-    lines += [*_difference(got[i], expected[i]), f"for {_inventory(names, cases[i])}"]
+    numbers = [*_difference(got[i], expected[i]), f"for {_inventory(names, cases[i])}"]
+    lines += numbers
     if not suspects and any(right):
         lines.append(f"It is right for {_inventory(names, cases[right.index(True)])}.")
-    return _wrapped([*lines, *(_references(suspects) or [f"Hint: {exercise.hint}"])])
+    said = _wrapped([*lines, *(_references(suspects) or [f"Hint: {exercise.hint}"])])
+    return Judgement(said, mistakes=_named(suspects), numbers="\n".join(numbers))
 
 
-def _judge_number(exercise: Exercise, attempt: Any) -> str:
+def _right() -> Judgement:
+    return Judgement(RIGHT, "right")
+
+
+def _nothing() -> Judgement:
+    return Judgement(NOT_ATTEMPTED, "not attempted")
+
+
+def _judge_number(exercise: Exercise, attempt: Any) -> Judgement:
     """What there is to say about a predicted number, without giving the answer away."""
     try:
         got = float(attempt)
     except (TypeError, ValueError, RuntimeError):
-        return f"not yet: expected a number, got {_described(attempt)}."
+        return Judgement(f"not yet: expected a number, got {_described(attempt)}.")
     except OverflowError:  # a whole number beyond all floats
         got = math.inf if attempt > 0 else -math.inf
 
@@ -145,13 +177,15 @@ def _judge_number(exercise: Exercise, attempt: Any) -> str:
         return math.isclose(got, number, rel_tol=(exercise.tolerance or 1e-3) if isinstance(number, float) else 0.0)
 
     if equals(exercise.reference):
-        return RIGHT
+        return _right()
     direction = "too small" if got < exercise.reference else "too large" if got > exercise.reference else "not a number"
-    named = [sentence for sentences, number in exercise.mistakes.items() if equals(number) for sentence in sentences]
-    return _wrapped([f"not yet: {got:,.10g} is {direction}.", *named, f"Hint: {exercise.hint}"])
+    suspects = [made for made, number in exercise.mistakes.items() if equals(number)]
+    numbers = f"{got:,.10g} is {direction}."
+    said = [f"not yet: {numbers}", *itertools.chain(*suspects), f"Hint: {exercise.hint}"]
+    return Judgement(_wrapped(said), mistakes=_named(suspects), numbers=numbers)
 
 
-def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -> str:
+def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) -> Judgement:
     """The last question for an attempt whose numbers are right: do gradients flow through it as they should?"""
     for case in cases:
         names = _argument_names(exercise.reference, case)
@@ -160,15 +194,17 @@ def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) 
             got = _gradients(attempt, names, case)
         except Exception as error:
             why = "An operation in place overwrites what the gradient needs." if "inplace" in str(error) else _CUT
-            return _wrapped(["not yet: the numbers are right, but no gradient flows back.", *error_lines(error), why])
+            lost = "not yet: the numbers are right, but no gradient flows back."
+            return Judgement(_wrapped([lost, *error_lines(error), why]))
         for name, theirs in expected.items():
             precision = 100 * (_FLOAT32 if got[name].dtype == torch.float32 else exercise.tolerance or 1e-6)
             ours, theirs = got[name].double(), theirs.double()
             if not torch.allclose(ours, theirs, rtol=precision, atol=precision * float(theirs.abs().max())):
                 what = f"not yet: the numbers are right, but the gradient with respect to {name} is not."
                 why = f"Hint: {exercise.hint}" if ours.any() else _CUT
-                return _wrapped([what, *_difference(ours, theirs), why])
-    return RIGHT
+                numbers = _difference(ours, theirs)
+                return Judgement(_wrapped([what, *numbers, why]), numbers="\n".join(numbers))
+    return _right()
 
 
 # Running attempts
@@ -259,6 +295,10 @@ def _suspects(mistakes: Mapping[tuple, Callable], cases: list[tuple], got: list,
 
 
 # Words
+
+
+def _named(suspects: list[tuple[Mistake, ...]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(one if isinstance(one, str) else one.__name__ for one in made) for made in suspects)
 
 
 def _naming(suspects: list[tuple[Mistake, ...]], sizes: Mapping[str, float]) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitbook_workshop.exercises import EXERCISES, check
+from vitbook_workshop.exercises import EXERCISES, NotRightError, check
 from vitbook_workshop.exercises.grading import RIGHT, explanation
 from vitbook_workshop.exercises.inputs import random_mask, random_order
 
@@ -56,6 +56,28 @@ def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(answer, na
         known = {mistake for others in mistakes for mistake in others}
         named = {mistake for mistake in known if without_numbers(explanation(mistake)) in printed}
         assert named == set(made) or "Each of these mistakes would give exactly these numbers" in printed
+
+
+@pytest.mark.parametrize(("name", "made"), MISTAKES, ids=label)
+def test_a_judgement_names_what_was_done_as_the_catalogue_does(name, made):
+    judged = check(name, EXERCISES[name].mistakes[made])
+    named = tuple(one if isinstance(one, str) else one.__name__ for one in made)
+    assert judged.state == "wrong" and named in judged.mistakes and str(judged).startswith("not yet")
+
+
+def test_strict_raises_on_anything_but_right(monkeypatch, capsys):
+    name = "multihead.merge_heads"
+    right, turned = EXERCISES[name].reference, lambda x: x.flatten(1, 2)
+    assert check(name, right, strict=True).state == "right"
+    assert [check(name, attempt).state for attempt in (None, turned)] == ["not attempted", "wrong"]
+    for attempt, said in ((None, "not attempted"), (turned, "You join heads and tokens")):
+        with pytest.raises(NotRightError, match=said):
+            check(name, attempt, strict=True)
+    monkeypatch.setenv("VITBOOK_STRICT", "1")
+    with pytest.raises(NotRightError):
+        check(name, None)
+    assert check(name, None, strict=False).state == "not attempted"
+    assert "expected" in check(name, turned, strict=False).numbers
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -36,7 +36,7 @@ COUNT = Exercise(7_087_872, "12D² + 13D.")
 
 def verdict(exercise: Exercise, attempt) -> str:
     """In one line."""
-    return " ".join(judge(exercise, attempt).split())
+    return " ".join(str(judge(exercise, attempt)).split())
 
 
 def softmax_by_hand(q, k):
@@ -90,7 +90,7 @@ def test_a_stub_is_neither_right_nor_wrong(nothing):
 
 
 def test_a_known_mistake_is_named_with_its_numbers_and_where_to_read():
-    lines = judge(WEIGHTS, WEIGHTS.mistakes[(wrong.no_scale,)]).splitlines()
+    lines = str(judge(WEIGHTS, WEIGHTS.mistakes[(wrong.no_scale,)])).splitlines()
     assert lines[:2] == ["not yet.", "  It looks like “no scale”. Your scores are not divided by √D_h = 3."]
     assert lines[2].startswith("  expected [") and ", got [" in lines[2] and ", at [0," in lines[2]
     assert lines[3:] == ["  for q (1, 2, 9), k (1, 3, 9)", f"  Read chapters/{MISTAKES['no_scale'].where}"]
@@ -188,7 +188,7 @@ def cell() -> dict:
 
 
 def test_an_error_is_shown_at_the_readers_line_and_raises_nothing(cell):
-    lines = judge(ROWS, cell["reshaped"]).splitlines()
+    lines = str(judge(ROWS, cell["reshaped"])).splitlines()
     assert lines[1:3] == ["  Your code stops with an error:", "  line 4 of your cell: return y.view(7, -1)"]
     assert lines[3].startswith("  RuntimeError: ") and lines[-1] == "  Hint: sum over the last axis."
     assert len(lines) <= 7 and "for x (2, 3)" in "".join(lines)
@@ -196,5 +196,5 @@ def test_an_error_is_shown_at_the_readers_line_and_raises_nothing(cell):
 
 @pytest.mark.door
 def test_an_error_inside_the_package_is_shown_where_the_reader_called_it(cell):
-    answer = judge(ROWS, cell["asks_the_package"])
+    answer = str(judge(ROWS, cell["asks_the_package"]))
     assert "line 8 of your cell: return attention(x, x, x[:1])" in answer and "attention.py" not in answer

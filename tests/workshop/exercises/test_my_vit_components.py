@@ -68,7 +68,7 @@ def said(name: str, source: str) -> str:
     """What the grader says of a component of the reader's file, in one line, without the values of symbols."""
     written = {}
     exec(compile(source, "my_vit.py", "exec"), written)
-    return " ".join(judge(COMPONENTS[name], written[name]).split())
+    return " ".join(str(judge(COMPONENTS[name], written[name])).split())
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
@@ -91,7 +91,7 @@ def in_words(made) -> str:
 def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(name, made):
     exercise = COMPONENTS[name]
     bare = replace(exercise, sizes=lambda *arguments: {})
-    printed = " ".join(judge(bare, exercise.mistakes[made]).split())
+    printed = " ".join(str(judge(bare, exercise.mistakes[made])).split())
     known = {mistake for others in exercise.mistakes for mistake in others}
     assert printed.startswith("not yet")
     assert {mistake for mistake in known if explanation(mistake) in printed} == set(made)
