@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 from vitbook._common.files import ASSETS
-from vitbook._common.images import FORMATS, center_crop, decode_image, read_image, to_tensor
+from vitbook._common.images import center_crop, decode_image, looks_like_image, read_pixels, to_tensor
 from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_sizes
 from vitbook._downloads.datasets import CIFAR10_CLASSES, SOURCES
@@ -191,9 +191,9 @@ def load_dataset(
     """
     if data_dir is not None and not Path(data_dir).expanduser().is_dir():
         raise FileNotFoundError(f"data_dir must be a folder, and there is none at {data_dir}")
-    folder = Path(data_dir or "", name).expanduser()
+    folder = folder_of(name, data_dir)
     public = str(name) in ("digits", *SOURCES) and not (isinstance(name, Path) and folder.is_dir())
-    if public and any(map(_looks_like_image, folder.glob("*/*"))):
+    if public and any(map(looks_like_image, folder.glob("*/*"))):
         other = f"name the folder './{name}', or work in another directory for the public one"
         raise ValueError(f"{name!r} is a public data set, and {folder} a folder of images: {other}")
     if public and image_size is not None:
@@ -208,6 +208,12 @@ def load_dataset(
     else:
         raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
+
+
+def folder_of(name: str | Path, data_dir: str | Path | None) -> Path:
+    """Where a folder of images is: in data_dir where that is given, also if its name is a whole path."""
+    path = Path(name).expanduser()
+    return path if data_dir is None else Path(data_dir, path.name if path.is_absolute() else path).expanduser()
 
 
 def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
@@ -230,26 +236,34 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
 def load_folder(folder: Path, image_size: int = 64, test_fraction: float = TEST_SHARE, seed: int = 0) -> Dataset:
     """Your own images, of any size and kind: a sub-folder for each class, named after it, with its images in it.
 
-    The middle square of each image is scaled to image_size pixels. A share of every class, chosen by `seed`, is for
-    testing. Passed over: what begins with a dot, and folders that hold a training run, with all below them.
+    The middle square of each image is scaled to image_size pixels; where every file has more than three channels, so
+    has the data set. A share of every class, chosen by `seed`, is for testing. Passed over: what begins with a dot, and
+    folders that hold a training run, with all below them.
 
     Raises ValueError for fewer than two classes or images in one, for sub-folders such as train and test, for a
-    training run among images and for a file that is no image; FileNotFoundError for a broken link.
+    training run among images, for a file that is no image or has other channels, and for a link that leads back;
+    FileNotFoundError for a broken link.
     """
     check_sizes(image_size=image_size)
     if image_size > MAX_SIDE:
         raise ValueError(f"image_size must be at most {MAX_SIDE:,}, got {image_size}")
     classes = classes_in(folder)
     labels = [label for label, files in enumerate(classes.values()) for _ in files]
-    images = torch.empty(len(labels), 3, image_size, image_size, dtype=torch.uint8)
+    images, first = torch.empty(0), Path()
     for i, file in enumerate(file for files in classes.values() for file in files):
-        images[i] = to_tensor(center_crop(read_image(file), image_size, image_size))
+        image = to_tensor(center_crop(read_pixels(file), image_size, image_size))
+        if not i:
+            images, first = torch.empty(len(labels), *image.shape, dtype=torch.uint8), file
+        if len(image) != images.shape[1]:
+            raise ValueError(f"{file} has {len(image)} channels, {first} has {images.shape[1]}: all must have as many")
+        images[i] = image
     train, test = split_at_random(Split(images, torch.tensor(labels)), test_fraction, seed, tuple(classes))
     return Dataset(folder.resolve().name, train, test, tuple(classes))
 
 
 _PARTS = {"train", "training", "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing"}
-_LITTER = ("Thumbs.db", "desktop.ini")  # Windows leaves these in folders; what other systems leave begins with a dot
+# What Windows leaves in folders, and macOS in archives; what else systems leave begins with a dot.
+_LITTER = ("Thumbs.db", "desktop.ini", "__MACOSX")
 _OF_A_RUN = re.compile(r"(run|last|best)\.json|.*\.safetensors|events\.out\.tfevents\..*")
 
 
@@ -273,7 +287,7 @@ def parts_in(folder: Path) -> list[str]:
     """The sub-folders that are parts of a data set, such as train and test, and no classes; usually there are none."""
     classes = _sub_folders(folder)
     parts = [name for name in classes if name.casefold() in _PARTS]
-    nested = [name for name in parts if not any(map(_looks_like_image, (folder / name).iterdir())) and classes[name]]
+    nested = [name for name in parts if not any(map(looks_like_image, (folder / name).iterdir())) and classes[name]]
     return parts if len(parts) > 1 or nested else []
 
 
@@ -281,7 +295,9 @@ def _sub_folders(folder: Path) -> dict[str, list[Path]]:
     """The image files in each sub-folder, by its name, both in order."""
     found = {}
     for place in sorted(folder.iterdir(), key=lambda path: path.name):
-        if place.is_dir() and not place.name.startswith("."):
+        if place.is_dir() and not place.name.startswith(".") and place.name not in _LITTER:
+            if folder.resolve().is_relative_to(place.resolve()):
+                raise ValueError(f"{place} is a link that leads back to {place.resolve()}: delete it")
             files = sorted(_image_files(place), key=Path.as_posix)  # the same order on every system
             if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
                 found[place.name] = files
@@ -292,7 +308,7 @@ def _image_files(folder: Path) -> Iterator[Path]:
     """The files in a folder and those below it, without training runs and what systems leave there."""
     paths = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in _LITTER]
     if of_run := [path.name for path in paths if _OF_A_RUN.fullmatch(path.name)]:
-        if any(map(_looks_like_image, paths)):
+        if any(map(looks_like_image, paths)):
             raise ValueError(f"{folder} holds a training run ({of_run[0]}) among images: give each a folder of its own")
         return
     for path in paths:
@@ -300,11 +316,6 @@ def _image_files(folder: Path) -> Iterator[Path]:
             yield path
         elif not path.is_symlink():  # it could lead back here
             yield from _image_files(path)
-
-
-def _looks_like_image(path: Path) -> bool:
-    """Whether a file's name ends like an image's."""
-    return Image.registered_extensions().get(path.suffix.lower()) in FORMATS
 
 
 def photograph(name: str) -> UInt8[Tensor, "3 H W"]:

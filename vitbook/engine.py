@@ -474,8 +474,7 @@ class Training:
         """A checkpoint, if this process writes."""
         if self.writes:
             facts = {"step": self.step, "seconds": self.seconds, "best": self.best, "history": self.history}
-            versions = {package: importlib.metadata.version(package) for package in ("torch", "vitbook")}
-            save_checkpoint(self.folder, name, tensors, self.identity | facts | {"versions": versions})
+            save_checkpoint(self.folder, name, tensors, self.identity | facts | {"versions": _versions()})
         self.clock = time.perf_counter()  # the time that saving takes is not training's
 
     def start(self, resume: bool) -> None:
@@ -497,6 +496,9 @@ class Training:
         for name, ours in json.loads(json.dumps(self.identity)).items():  # tuples become lists, as in the file
             if facts.get(name) != ours:
                 raise ValueError(f"{path.parent} holds another run: {difference(name, facts.get(name), ours)}")
+        if self.rank == 0 and (theirs := facts.get("versions")) != _versions():
+            other = difference("versions", theirs, _versions())
+            warnings.warn(f"{path.parent}: {other}: it goes on, but may not end with the same weights", stacklevel=4)
         try:
             self.step, self.seconds, self.history = int(facts["step"]), float(facts["seconds"]), list(facts["history"])
             if not 0 < self.step <= self.total_steps or len(self.history) != self.step // self.epoch_steps:
@@ -516,6 +518,11 @@ def batches(split: Split, mean: Tensor, std: Tensor, batch_size: int) -> Iterato
     """A split's images, normalized on the device of mean and std, and labels: (B, C, H, W) and (B,)."""
     for images, labels in zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True):
         yield normalize(images.to(mean.device), mean, std), labels.to(mean.device)
+
+
+def _versions() -> dict[str, str]:
+    """What a run was computed with."""
+    return {package: importlib.metadata.version(package) for package in ("torch", "vitbook")}
 
 
 def fingerprint(split: Split | None) -> str | None:

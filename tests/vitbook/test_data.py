@@ -243,6 +243,8 @@ def make_folder(folder: Path) -> Path:
     (folder / "9" / ".ipynb_checkpoints").mkdir()
     (folder / "9" / ".ipynb_checkpoints" / "copy.png").write_bytes(b"litter")
     (folder / "notes.txt").write_text("not in a class")
+    (folder / "__MACOSX" / "9").mkdir(parents=True)
+    (folder / "__MACOSX" / "9" / "._Bild 0.png").write_bytes(b"litter")
     return folder
 
 
@@ -256,7 +258,7 @@ def test_a_folder_is_a_data_set(tmp_path, monkeypatch):
             color = torch.tensor(COLORS[data.class_names[label]]).view(3, 1, 1)
             assert (image - color).abs().max() <= 3, "JPEG and GIF are a little off, no more"
     monkeypatch.chdir(tmp_path / "my fruit")
-    for again in (load_dataset("my fruit", tmp_path), load_dataset(".")):
+    for again in (load_dataset("my fruit", tmp_path), load_dataset("/elsewhere/my fruit", tmp_path), load_dataset(".")):
         assert again.name == "my fruit" and again.train.images.shape[1:] == (3, 64, 64)
 
 
@@ -271,6 +273,16 @@ def test_images_come_in_the_same_order_everywhere_cropped_to_their_middle(tmp_pa
     levels = torch.cat([split.images[:, 2, 7, 7] for split in (data.train, data.test)])
     assert levels[:3].sort().values.equal(levels[:3]) and sorted(levels.tolist()) == sorted([10, 20, 30, 40] * 2)
     assert not data.train.images[..., 1:-1][:, :2].any(), "nothing of the red beside the middle"
+
+
+def test_a_folder_of_five_channels_is_a_data_set_of_five_channels(tmp_path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        for i in range(4):
+            np.save(tmp_path / name / f"{i}.npy", np.full((12, 9, 5), 40 * i + np.arange(5), np.uint8))
+    data = load_folder(tmp_path, 6)
+    assert data.train.images.shape == (6, 5, 6, 6)
+    assert data.mean.shape == (5,) and data.mean.diff().mul(255).allclose(torch.ones(4), atol=1e-4)
 
 
 RUN = ("run.json", "last.json", "best-0123456789ab.safetensors", "log.jsonl", "tensorboard/events.out.tfevents.1.host")
@@ -298,6 +310,11 @@ def put(folder: Path, name: str, content: str = "hello") -> None:
         (lambda folder: put(folder, "9/list.txt"), "9.list.txt cannot be read as an image: its format is unknown"),
         (lambda folder: put(folder, "9/run.json"), r"9 holds a training run \(run.json\) among images"),
         (lambda folder: os.mkfifo(folder / "9" / "pipe.png"), "9.pipe.png must be an image file, got .* pipe"),
+        (lambda folder: (folder / "more").symlink_to(folder), "more is a link that leads back to"),
+        (
+            lambda folder: np.save(folder / "9" / "x.npy", np.ones((9, 9, 5), np.uint8)),
+            "x.npy has 5 channels, .* has 3",
+        ),
         (lambda folder: (folder / "new class").mkdir(), "new class must have at least two images, has 0"),
         (lambda folder: [path.rename(f"{folder}/.{path.name}") for path in folder.glob("[!9]*")], "classes, has 1$"),
         (lambda folder: [put(folder, f"{part}/{i}.png") for part in ("Training", "TEST") for i in (0, 1)], "each part"),

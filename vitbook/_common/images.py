@@ -1,15 +1,29 @@
-"""Image files of any kind as one kind of image: upright, red, green and blue, 0 to 255."""
+"""Image files of any kind as one kind: upright, red, green and blue, 0 to 255; or of more channels than these."""
 
 import io
+import warnings
 from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import UInt8
 from PIL import Image, ImageOps
 from torch import Tensor
 
 # What cameras, browsers and scanners write. Other formats stay closed: to open one, EPS, means to run a program.
-FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+_SUFFIXES = {".avif": "AVIF", ".heic": "HEIF", ".heif": "HEIF", ".npy": "NumPy"}  # not known to every Pillow
+_BRANDS = {b"avif": "AVIF", b"avis": "AVIF", **dict.fromkeys((b"heic", b"heix", b"hevc", b"mif1", b"msf1"), "HEIF")}
+_WHITES = (255, 4095, 65_535)  # of 8, 12 and 16 bits
+
+Channels = UInt8[np.ndarray, "_ _ _"]  # (H, W, C), C more than three
+Pixels = Image.Image | Channels
+
+
+def looks_like_image(path: Path) -> bool:
+    """Whether a file's name ends like an image's."""
+    suffix = path.suffix.lower()
+    return suffix in _SUFFIXES or Image.registered_extensions().get(suffix) in FORMATS
 
 
 def read_image(path: Path) -> Image.Image:
@@ -17,33 +31,121 @@ def read_image(path: Path) -> Image.Image:
 
     Raises ValueError, with the path, for what is no image file; OSError for what cannot be opened.
     """
+    return decode_image(image_content(path), str(path))
+
+
+def read_pixels(path: Path) -> Pixels:
+    """An image file as in `decode_pixels`; errors are those of `read_image`."""
+    return decode_pixels(image_content(path), str(path))
+
+
+def image_content(path: Path) -> bytes:
+    """The bytes of a file. Raises ValueError for a folder, pipe, socket or device."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} must be an image file, got a folder, pipe, socket or device")  # a pipe would block
-    return decode_image(path.read_bytes(), str(path))
+    return path.read_bytes()
 
 
 def decode_image(content: bytes, name: str) -> Image.Image:
     """A file's bytes as an upright RGB image; of several frames, the first.
 
     Grayscale, 16-bit levels, palettes and CMYK become red, green and blue. What is transparent is laid on white. The
-    orientation that EXIF states is applied; damaged EXIF is ignored. Raises ValueError with the file's `name` for
-    anything that cannot be decoded to its end.
+    orientation that EXIF states is applied; damaged EXIF is ignored. Gray levels of 16 or 32 bits that stay below 256
+    or 4,096 are taken for those of 8 or 12 bits, with a warning. Raises ValueError with the file's `name` for anything
+    that cannot be decoded to its end, and for more than three channels.
+    """
+    pixels = decode_pixels(content, name)
+    if isinstance(pixels, np.ndarray):
+        raise ValueError(f"{name} has {pixels.shape[2]} channels, and a photograph has 1 or 3")
+    return pixels
+
+
+def decode_pixels(content: bytes, name: str) -> Pixels:
+    """As `decode_image`; but of more than three channels, in TIFF or NumPy's .npy, all: uint8 (H, W, C).
+
+    An array is (H, W), (H, W, C) or (C, H, W), its shortest axis being the channels, of whole numbers.
     """
     try:
-        return to_rgb(Image.open(io.BytesIO(content), formats=FORMATS))
+        if content.startswith(b"\x93NUMPY"):
+            return _from_array(np.load(io.BytesIO(content), allow_pickle=False))
+        image = open_image(content)
+        return _from_array(_all_samples(content)) if image is None else to_rgb(image)
     except Exception as error:  # a damaged file can fail anywhere in its decoder, and in any way
         reason = "its format is unknown" if isinstance(error, Image.UnidentifiedImageError) else str(error)
         raise ValueError(f"{name} cannot be read as an image: {reason}") from None
 
 
+def open_image(content: bytes) -> Image.Image | None:
+    """An image whose pixels are not decoded yet; None for a TIFF of more channels than Pillow has.
+
+    Raises ValueError where a decoder is not installed, and what Pillow raises.
+    """
+    kind = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
+    if kind == "HEIF":
+        try:
+            from pi_heif import register_heif_opener  # pyright: ignore[reportMissingImports]
+        except ModuleNotFoundError:
+            raise ValueError('HEIC needs pi_heif, which is not installed: pip install "vitbook[images]"') from None
+        register_heif_opener()
+    Image.init()
+    if kind and kind not in Image.OPEN:
+        raise ValueError(f"this Pillow was built without {kind}; newer ones have it")
+    known = [name for name in FORMATS if name in Image.OPEN]
+    if content[:4] not in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return Image.open(io.BytesIO(content), formats=known)
+    try:
+        image = Image.open(io.BytesIO(content), formats=known)
+    except Image.UnidentifiedImageError:
+        return None
+    tags = getattr(image, "tag_v2", {})
+    samples, of_light = tags.get(277, 1), tags.get(262) in (1, 2)
+    alpha = samples == 4 and tags.get(262) == 2 and tags.get(338) in ((1,), (2,))
+    return None if samples > 3 and of_light and not alpha else image
+
+
+def _all_samples(content: bytes) -> np.ndarray:
+    """The first page of a TIFF, as it is stored."""
+    try:
+        import tifffile  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        raise ValueError('this TIFF needs tifffile, which is not installed: pip install "vitbook[images]"') from None
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        return file.pages[0].asarray()
+
+
+def _from_array(levels: np.ndarray) -> Pixels:
+    """Whole numbers as an image. Raises ValueError for other shapes and types."""
+    if levels.dtype == bool:
+        levels = levels * np.uint8(255)
+    if levels.dtype.kind not in "iu":
+        raise ValueError(f"its levels are {levels.dtype}, and nothing says which is white")
+    if levels.ndim == 3 and levels.shape[0] < levels.shape[2]:
+        levels = levels.transpose(1, 2, 0)
+    if levels.ndim == 2:
+        levels = levels[..., None]
+    if levels.ndim != 3 or not levels.size or levels.shape[2] == 2:
+        raise ValueError(f"an array must be (H, W), or (H, W, C) of 1, 3 or more channels, got {levels.shape}")
+    if levels.dtype != np.uint8:
+        levels = _eight_bits(levels)
+    if levels.shape[2] > 3:
+        return np.ascontiguousarray(levels)
+    return Image.fromarray(np.ascontiguousarray(levels.squeeze(2) if levels.shape[2] == 1 else levels)).convert("RGB")
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Any image as an upright RGB image without EXIF, as in `decode_image`. Raises ValueError for float levels."""
+    """Any image as an upright RGB image without EXIF, as in `decode_image`.
+
+    Raises ValueError for float levels, and for 16-bit colors of which only 12 bits are used: Pillow keeps 8 of 16.
+    """
+    wide = any(str(tile[3]).count(";16") for tile in getattr(image, "tile", ()))
     image.load()
     image = _upright(image)
     if image.mode == "F":
         raise ValueError("its levels are floating-point numbers, and nothing says which is white")
     if image.mode.startswith("I"):
-        image = _eight_bits(image)
+        image = Image.fromarray(_eight_bits(np.asarray(image)))
+    elif wide and max(np.asarray(image.convert("RGB")).max(), 1) < 16:
+        raise ValueError("its colors of 16 bits stay below 4,096: scale them to 0 … 65,535")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -52,15 +154,16 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return image
 
 
-def center_crop(
-    image: Image.Image, height: int, width: int, method: Image.Resampling = Image.Resampling.BICUBIC
-) -> Image.Image:
+def center_crop(image: Pixels, height: int, width: int, method: Image.Resampling = Image.Resampling.BICUBIC) -> Pixels:
     """The middle of an image, as much as fits in these proportions, scaled to height × width pixels."""
-    return ImageOps.fit(image, (width, height), method)
+    if isinstance(image, Image.Image):
+        return ImageOps.fit(image, (width, height), method)
+    bands = [ImageOps.fit(Image.fromarray(band), (width, height), method) for band in np.moveaxis(image, 2, 0)]
+    return np.stack([np.asarray(band) for band in bands], axis=2)
 
 
-def to_tensor(image: Image.Image | np.ndarray) -> Tensor:
-    """An RGB image, or its pixels, uint8 (H, W, 3), as a tensor. uint8 (3, H, W)."""
+def to_tensor(image: Pixels) -> Tensor:
+    """An RGB image, or pixels, uint8 (H, W, C), as a tensor. uint8 (C, H, W)."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
@@ -72,9 +175,12 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit gray levels, white = 65,535, as 8-bit ones, white = 255."""
-    levels = np.asarray(image)
+def _eight_bits(levels: np.ndarray) -> UInt8[np.ndarray, "..."]:
+    """Whole levels, of which 65,535 is white, as 8-bit ones; white is 4,095 or 255 where none is above it."""
     if levels.min() < 0 or levels.max() > 65_535:
         raise ValueError(f"gray levels must lie in 0 … 65,535, lie in {levels.min():,} … {levels.max():,}")
-    return Image.fromarray(((levels.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    white = next(white for white in _WHITES if levels.max() <= white)
+    if white < 65_535 and levels.max():
+        bits = f"{8 * levels.dtype.itemsize}-bit levels that stay below {white + 1:,}"
+        warnings.warn(f"{bits} are taken for {white.bit_length()}-bit ones: white is {white:,}", stacklevel=2)
+    return ((levels.astype(np.int64) * 255 + white // 2) // white).astype(np.uint8)

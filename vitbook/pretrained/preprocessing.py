@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import dataclass, replace
+from typing import cast
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
 from torch import Tensor
 
-from vitbook._common.images import center_crop, to_rgb, to_tensor
+from vitbook._common.images import Pixels, center_crop, to_rgb, to_tensor
 from vitbook._common.validation import check_choice, in_words
 from vitbook.data import normalize
 
@@ -44,7 +46,8 @@ class Preprocessing:
     With a `crop` below 1, the image is scaled until the middle, this share of its shorter side, has the model's size,
     and that is cut out, as in torchvision and timm; with `squeeze`, it first gets the model's proportions. With 1, the
     middle in these proportions is cut out and scaled, as in our training runs, unless `scale_first`. With None, all of
-    it is squeezed. One channel is gray. Raises ValueError for values out of range.
+    it is squeezed. One channel is gray; of more than three, an image is an array (H, W, C), and crop is 1. Raises
+    ValueError for values out of range.
     """
 
     mean: tuple[float, ...]  # of each channel, in units of white = 1
@@ -57,15 +60,14 @@ class Preprocessing:
 
     def __post_init__(self):
         channels, finite = {len(self.mean), len(self.std)}, all(map(math.isfinite, (*self.mean, *self.std)))
-        if channels not in ({1}, {3}) or not finite or min(self.std) <= 0:
-            raise ValueError(f"mean and std must be 1 or 3 finite numbers, std above 0, got {self.mean} and {self.std}")
+        if len(channels) != 1 or channels & {0, 2} or not finite or min(self.std) <= 0:
+            many = "a finite number for each of 1, 3 or more channels"
+            raise ValueError(f"mean and std must be {many}, std above 0, got {self.mean} and {self.std}")
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         if self.crop is not None and not 0 < self.crop <= 1:
             raise ValueError(f"crop must be None or a share, above 0 and at most 1, got {self.crop}")
 
-    def __call__(
-        self, image: Image.Image | UInt8[Tensor, "3 rows columns"]
-    ) -> Float[Tensor, "1 channels height width"]:
+    def __call__(self, image: Pixels | UInt8[Tensor, "3 rows columns"]) -> Float[Tensor, "1 channels height width"]:
         return self.normalize(self.view(image))
 
     @property
@@ -77,8 +79,13 @@ class Preprocessing:
         """As `vitbook.data.normalize`, with this mean and standard deviation."""
         return normalize(images, *self.moments)
 
-    def view(self, image: Image.Image | UInt8[Tensor, "3 rows columns"]) -> UInt8[Tensor, "1 channels height width"]:
+    def view(self, image: Pixels | UInt8[Tensor, "3 rows columns"]) -> UInt8[Tensor, "1 channels height width"]:
         """What the model sees of an image, in its size."""
+        if isinstance(image, np.ndarray) or len(self.mean) > 3:
+            channels = image.shape[2] if isinstance(image, np.ndarray) else 3
+            if channels != len(self.mean):
+                raise ValueError(f"image must have the model's {len(self.mean)} channels, got {channels}")
+            return to_tensor(center_crop(cast(Pixels, image), *self.image_size))[None]
         if isinstance(image, Tensor) and image.dtype == torch.uint8 and image.shape[:-2] == (3,) and image.numel():
             image = Image.fromarray(image.cpu().permute(1, 2, 0).numpy())
         if not isinstance(image, Image.Image) or not image.width * image.height:
@@ -89,7 +96,7 @@ class Preprocessing:
         if self.crop is None:
             image = image.resize((width, height), method)
         elif self.crop == 1 and not self.scale_first:
-            image = center_crop(image, height, width, method)
+            image = cast(Image.Image, center_crop(image, height, width, method))
         else:  # the libraries scale to whole pixels first, rounded down, where ImageOps.cover rounds
             rows, columns = (int(side / self.crop + 1e-6) for side in self.image_size)
             if not self.squeeze and rows * image.width >= columns * image.height:

@@ -8,6 +8,7 @@ import gc
 import io
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ _EXTRAS = {
     **dict.fromkeys(("ignite", "sklearn", "tensorboard"), "train"),
     **dict.fromkeys(("IPython", "matplotlib", "scipy", "torchinfo"), "book"),
     **dict.fromkeys(("huggingface_hub", "tokenizers"), "hub"),
+    **dict.fromkeys(("pi_heif", "tifffile"), "images"),
 }
 
 
@@ -30,23 +32,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 1 for an error; 2 for wrong usage; 130 for Ctrl-C, and 141 where nobody reads on, as shells count the signals.
     """
     gc.set_threshold(100_000)  # imports make much that stays: to look through it again and again takes 0.1 s
+    stopped: list[bool] = []
+
+    def stop(*_: object) -> None:
+        stopped.append(True)
+        raise KeyboardInterrupt
+
+    if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+    heard = sys.stdout is not None
+    for name in ("stdin", "stdout", "stderr"):  # a closed one is None, and the next file opened would take its place
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a file or pipe takes few characters on Windows
     warnings.formatwarning = lambda message, *_, **__: f"vitbook: {_one_line(str(message))}\n"
     try:
         code = _command(sys.argv[1:] if arguments is None else arguments)()
         sys.stdout.flush()
-        return code or 0
+        message = "" if heard else "standard output is closed, and what this would have said is lost"
+        code = code or int(not heard)
     except Usage as error:
         code, message = 2, str(error)
     except KeyboardInterrupt as error:
         code, message = 130, _one_line(str(error)) or "stopped"
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
-        return 141
+        code, message = 141, ""
     except (ValueError, OSError, ImportError, ArithmeticError, RuntimeError, MemoryError) as error:
-        code, message = 1, reason(error)
-    print(f"vitbook: {message}", file=sys.stderr)
+        code, message = (130, "stopped") if stopped else (1, reason(error))
+    except Exception:
+        if not stopped:  # an import that is interrupted may fail in any way, some of them later
+            raise
+        code, message = 130, "stopped"
+    if arguments is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: nothing is left to be stopped
+    if message:
+        print(f"vitbook: {message}", file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
     return code
 
 
@@ -103,7 +128,7 @@ def _versions() -> str:
 def reason(error: BaseException) -> str:
     """What an error says, in one line."""
     if isinstance(error, OSError) and error.filename:
-        return f"{error.strerror}: {error.filename}"
+        return _one_line(f"{error.strerror}: {os.fsdecode(error.filename)}")
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get(str(error.name).partition(".")[0])):
         return f'this needs {error.name}, which is not installed: pip install "vitbook[{extra}]"'
     return _one_line(str(error)) or type(error).__name__
@@ -111,4 +136,9 @@ def reason(error: BaseException) -> str:
 
 def _one_line(message: str) -> str:
     """The same words in a single line."""
-    return " ".join(message.split())
+    return plain(" ".join(message.split()))
+
+
+def plain(name: str) -> str:
+    """A name with escapes for what no terminal or page should be given: control codes, bytes that are no UTF-8."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in name)

@@ -20,6 +20,7 @@ from vitbook.pretrained.layouts import TIMM
 from vitbook.pretrained.loading import open_weights
 from vitbook.training import wilson_interval
 from vitbook.vit import VisionTransformer, ViTConfig
+from vitbook_workshop.commands import plain
 from vitbook_workshop.commands.run_results import evaluate_run
 from vitbook_workshop.commands.run_settings import Run, read_run
 from vitbook_workshop.commands.trained_models import open_model
@@ -115,7 +116,7 @@ def _files_for_timm(weights: Pretrained, names: tuple[str, ...]) -> dict[str, by
 
 def _readme(run: Run, weights: Pretrained, license: str, right: int, count: int, without: str) -> str:
     """The card, with the Hub's metadata before it."""
-    c, seen, names = weights.model.config, weights.preprocessing, weights.class_names or ()
+    c, seen, names = weights.model.config, weights.preprocessing, tuple(map(plain, weights.class_names or ()))
     title, share = f"{run.model} on {Path(run.dataset).name}", right / count
     low, high = wilson_interval(right, count)
     result = {

@@ -144,12 +144,12 @@ class Predict:
             raise ValueError("predict needs an image file")
 
     def __call__(self) -> int:
-        from vitbook_workshop.commands import reason, trained_models
+        from vitbook_workshop.commands import plain, reason, trained_models
 
         classify, status = trained_models.classifier(_source(self.checkpoint, self.weights), self.top, self.names), 0
         for path in self.images:
             try:
-                print(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path)))
+                print(plain(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path))))
             except (ValueError, OSError) as error:
                 print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)
                 status = 1
@@ -173,9 +173,12 @@ class Explain:
     def __post_init__(self):
         if max(self.size, default=0) > 2**14:
             raise ValueError(f"size must be at most {2**14} pixels, got {max(self.size)}")
+        for name, path in (("image", self.image), ("html", self.html)):
+            if path and path.resolve() == self.out.resolve():
+                raise ValueError(f"out must be another file than {name}, got {path} for both")
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import trained_models
+        from vitbook_workshop.commands import plain, trained_models
         from vitbook_workshop.live import explain_file
 
         weights = trained_models.open_model(_source(self.checkpoint, self.weights))
@@ -188,8 +191,8 @@ class Explain:
         if seen.resized:
             print(seen.resized)
         if seen.guess:
-            print("{}: {} {:.1%}".format(self.image, *seen.guess))
-        print(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else ""))
+            print(plain("{}: {} {:.1%}".format(self.image, *seen.guess)))
+        print(plain(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else "")))
 
 
 @dataclass(frozen=True)
@@ -266,10 +269,10 @@ class Look:
     folder: Positional[Path]  # with a sub-folder for each class, or for each part and in it for each class
 
     def __call__(self) -> int:
-        from vitbook_workshop.commands import look
+        from vitbook_workshop.commands import look, plain
 
         found = look.look(self.folder)
-        print(*found.lines(), sep="\n")
+        print(*map(plain, found.lines()), sep="\n")
         return int(bool(found.broken))
 
 

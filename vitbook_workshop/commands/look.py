@@ -6,6 +6,7 @@ learned by heart.
 
 import hashlib
 import statistics
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +19,12 @@ from PIL import Image
 from torch import Tensor
 
 from vitbook._common.files import read_whole
-from vitbook._common.images import decode_image
+from vitbook._common.images import Pixels, decode_pixels
 from vitbook.data import TEST_SHARE, classes_in, drawn_apart, parts_in
 
 BITS = 8  # of 64, by which the hashes of near copies differ at most; two photographs differ by 32 on average
 LEVELS = 6  # of 255, by which their grays differ at most on average: plain backgrounds have much the same hash
+DARK = 64  # of 255: a photograph without a brighter pixel is shown
 SHOWN = 5  # files or pairs of each kind that a report names
 
 
@@ -42,6 +44,13 @@ def _gray(image: Image.Image, columns: int) -> Float[Tensor, " places"]:
     return torch.from_numpy(np.asarray(small, dtype=np.float32)).flatten()
 
 
+def _flat(pixels: Pixels) -> Image.Image:
+    """Pixels of any number of channels as an image; of more than three, their mean."""
+    if isinstance(pixels, Image.Image):
+        return pixels
+    return Image.fromarray(pixels.mean(axis=2).astype(np.uint8))
+
+
 @dataclass(frozen=True)
 class Photograph:
     """One file that could be read."""
@@ -53,6 +62,9 @@ class Photograph:
     digest: str  # SHA-256 of the file
     hash: Bool[Tensor, " 64"]  # see `difference_hash`
     gray: Float[Tensor, " 64"]  # the mean level of 8×8 places
+    channels: int = 3
+    brightest: int = 255  # the highest level, 0 to 255
+    said: str = ""  # of levels that were taken for others than 16-bit ones
 
 
 @dataclass(frozen=True)
@@ -82,6 +94,15 @@ class Look:
         shorter = statistics.median_low(min(size) for size in sizes)
         smallest, biggest = (f"{height}×{width}" for height, width in (sizes[0], sizes[-1]))
         yield f"sizes: {smallest} to {biggest} pixels (height×width), the median of the shorter side is {shorter}"
+        dark = [f"{photo.path} up to {photo.brightest}" for photo in self.photographs if photo.brightest < DARK]
+        usual = statistics.median_low(photo.brightest for photo in self.photographs)
+        yield f"levels: 0 to 255, of which the median photograph uses up to {usual}"
+        scaled = [f"{photo.path}: {photo.said}" for photo in self.photographs if photo.said]
+        many = Counter(photo.channels for photo in self.photographs)
+        torn_channels = [f"{photo.path} has {photo.channels} channels" for photo in self.photographs]
+        torn_channels = torn_channels if len(many) > 1 else []
+        if max(many) > 3 and len(many) == 1:
+            yield f"channels: {max(many)}"
         copies = [f"{copy.path} = {first.path}" for copy, first in self.pairs if copy.digest == first.digest]
         near = [f"{copy.path} ~ {first.path}" for copy, first in self.pairs if copy.digest != first.digest]
         torn = [
@@ -92,6 +113,9 @@ class Look:
         leaks = [f"{copy.path} in {copy.part}, {first.path} in {first.part}" for copy, first in self.leaks]
         for what, found, hint in (
             ("broken files", self.broken, "training refuses them"),
+            *([("other channels", torn_channels, "all must have as many")] if torn_channels else []),
+            *([("scaled levels", scaled, "is that so?")] if scaled else []),
+            *([(f"darker than {DARK}", dark, "are their levels of more bits?")] if dark else []),
             ("copies, byte for byte", copies, "one of each is enough"),
             ("near copies", near, "look at them"),
             ("copies in two classes", torn, "one label is wrong"),
@@ -119,14 +143,17 @@ def look(folder: Path) -> Look:
                 below = path.relative_to(folder)
                 try:
                     content = read_whole(path)
-                    image = decode_image(content, str(below))
+                    with warnings.catch_warnings(record=True) as said:
+                        warnings.simplefilter("always")
+                        pixels = decode_pixels(content, str(below))
                 except (ValueError, OSError) as error:
                     broken.append(str(error))
                     continue
                 digest = hashlib.sha256(content).hexdigest()
-                size = (image.height, image.width)
-                seen = difference_hash(image), _gray(image, 8)
-                photographs.append(Photograph(below, name, part, size, digest, *seen))
+                levels, image = np.asarray(pixels), _flat(pixels)
+                seen = difference_hash(image), _gray(image, 8), levels.shape[2], int(levels.max())
+                white = next((str(warning.message) for warning in said if "levels" in str(warning.message)), "")
+                photographs.append(Photograph(below, name, part, levels.shape[:2], digest, *seen, white))
             if (left := len(photographs) - some) < 2:
                 del photographs[some:]
                 broken.append(f"{Path(part, name)} must have at least two images that can be read, has {left}")

@@ -10,7 +10,7 @@ from vitbook._common.json_config import from_json
 from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_choice, check_shares
 from vitbook._downloads.datasets import SOURCES
-from vitbook.data import Dataset, load_dataset
+from vitbook.data import Dataset, folder_of, load_dataset
 from vitbook.engine import TrainConfig
 from vitbook.finetuning import TUNINGS
 from vitbook.modern import ModernConfig
@@ -153,7 +153,7 @@ def write_run(run: Run) -> None:
 
 def image_folder(run: Run) -> Path | None:
     """Where the images of a run are, if they are the user's own."""
-    return None if run.dataset in ("digits", *SOURCES) else Path(run.data_dir or "", run.dataset).expanduser()
+    return None if run.dataset in ("digits", *SOURCES) else folder_of(run.dataset, run.data_dir)
 
 
 def load_images(run: Run, progress: bool = True) -> Dataset:

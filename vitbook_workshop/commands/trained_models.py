@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vitbook._common.files import read_json, refuse_pipes
-from vitbook._common.images import read_image
+from vitbook._common.images import read_pixels
 from vitbook._common.json_config import from_json
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.contrastive import cosines, name_probabilities
@@ -93,7 +93,7 @@ def classifier(
 
     @torch.no_grad()
     def name(image: Path) -> list[tuple[str, float]]:
-        probabilities = probabilities_of(preprocessing(read_image(image)).to(device()))[0]
+        probabilities = probabilities_of(preprocessing(read_pixels(image)).to(device()))[0]
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         named = [known[k] if known else f"class {k}" for k in classes.tolist()]
         return list(zip(named, shares.tolist(), strict=True))

@@ -79,9 +79,10 @@ def with_seeds(run: Run, seeds: int) -> list[Run]:
 
 def _begun_with(
     init: str, config: ViTConfig, opened: OpenedWeights | None
-) -> tuple[VisionTransformer, tuple[Tensor, Tensor]]:
+) -> tuple[VisionTransformer, tuple[Tensor, Tensor] | None]:
     """A model with all of some weights but their head, and their mean and standard deviation of images, (C,) and (C,).
 
+    The latter is None where there are more channels than the weights know.
     Raises ValueError where the config is of another shape than they, image size and channels apart.
     """
     weights = load_pretrained(opened or init, num_classes=0, image_size=config.image_size, channels=config.channels)
@@ -92,7 +93,8 @@ def _begun_with(
             raise ValueError(f"{name} must be {getattr(theirs, name)} as in {init}, got {ours}")
     model = type(weights.model)(config)
     model.load_state_dict(model.state_dict() | weights.model.state_dict())
-    return model, weights.preprocessing.moments
+    moments = weights.preprocessing.moments
+    return model, moments if len(moments[0]) == config.channels else None
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """One image file explained in one figure: what a token of it attends to. Behind `vitbook explain`."""
 
 import io
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,10 @@ from vitbook._common.images import read_image, to_tensor
 from vitbook.attention_maps import patch_map, recorded_attention, rollout
 from vitbook.pretrained import Preprocessing, Pretrained
 from vitbook.training import keeping_modes
+from vitbook_workshop.commands import plain
 from vitbook_workshop.live.your_model import explore, resized_model
+
+_MOST = 2**28  # attention weights of all heads that are kept at once; to follow them takes up to half a minute
 
 
 @dataclass(frozen=True)
@@ -45,10 +49,11 @@ def explain_image(
         the model's own if empty.
 
     Raises ValueError for a layer, head or patch that there is not, for None as the query of a model without class
-    token, for a size that patches do not divide, for a file that is no image, and where a model's attention or logits
-    are not finite.
+    token, for a size that patches do not divide or that makes too many of them, for a file that is no image, and where
+    a model's attention or logits are not finite.
     """
     preprocessing = _at_size(weights, size)
+    _check_tokens(weights, preprocessing.image_size)
     model, resized = resized_model(weights.model, preprocessing.image_size)
     grid, prefix = model.embedding.grid, len(model.embedding.prefix_tokens)
     if query is None and not prefix:
@@ -97,7 +102,7 @@ def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...
     Raises ValueError as `packed_model`, such as for a model that is too large.
     """
     image = to_tensor(read_image(file))
-    titles, class_names = [file.name], weights.class_names or ()
+    titles, class_names = [plain(file.name)], [plain(name) for name in weights.class_names or ()]
     page = explore(weights.model, image[None], _at_size(weights, size), titles=titles, class_names=class_names)
     path.parent.mkdir(parents=True, exist_ok=True)
     page.save(path)
@@ -109,6 +114,17 @@ def _at_size(weights: Pretrained, size: tuple[int, ...]) -> Preprocessing:
         raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
     image_size = (size[0], size[-1]) if size else weights.model.config.image_size
     return replace(weights.preprocessing, image_size=image_size)
+
+
+def _check_tokens(weights: Pretrained, image_size: tuple[int, int]) -> None:
+    """Raise ValueError where the attention between all patches would take more than `_MOST` numbers."""
+    c = weights.model.config
+    maps, patches = c.depth * c.num_heads, math.prod(image_size) // c.patch_size**2
+    if maps * patches**2 > _MOST:
+        side = c.patch_size * math.isqrt(math.isqrt(_MOST // maps))
+        needs = f"{patches:,} patches, whose attention in {maps} heads takes {4 * maps * patches**2 / 2**30:,.0f} GiB"
+        height, width = image_size
+        raise ValueError(f"size {height}×{width} makes {needs}, and the most is 1 GiB: up to {side}×{side} fits")
 
 
 def _number_in(name: str, number: int, count: int) -> int:

@@ -2,12 +2,15 @@
 
 import io
 import os
+import struct
+import sys
+import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, TiffImagePlugin, features
 
-from vitbook._common.images import center_crop, decode_image, read_image, to_rgb
+from vitbook._common.images import center_crop, decode_image, decode_pixels, read_image, to_rgb
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 LOSSY = 6  # levels by which JPEG and WEBP may be off
@@ -64,6 +67,84 @@ def test_sixteen_bits_become_eight():
     got = np.asarray(decode_image(file(Image.fromarray(levels), "PNG"), "it"))
     assert got[..., 0].tolist() == [[0, 0, 1, 1], [128, 254, 255, 255]]
     assert (got == got[..., :1]).all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind", "white", "bits"),
+    [
+        (np.uint16, "PNG", 4095, 12),
+        (np.uint16, "PNG", 255, 8),
+        (np.int32, "TIFF", 255, 8),
+        (np.int32, "TIFF", 4095, 12),
+    ],
+)
+def test_fewer_bits_than_the_file_has_are_scaled_and_said(dtype, kind, white, bits):
+    levels = np.array([[0, white // 2, white]], dtype=dtype)
+    with pytest.warns(UserWarning, match=f"are taken for {bits}-bit ones: white is {white:,}"):
+        got = np.asarray(decode_image(file(Image.fromarray(levels), kind), "it"))
+    assert got[0, :, 0].tolist() == [0, 127, 255]
+
+
+def wide_png(level: int) -> bytes:
+    """A PNG of four pixels with red, green and blue of 16 bits, which Pillow reads and does not write."""
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0)), (b"IDAT", None), (b"IEND", b""))
+    rows = zlib.compress(b"".join(b"\0" + struct.pack(">6H", *[level] * 6) for _ in range(2)))
+    parts = [(name, rows if data is None else data) for name, data in chunks]
+    packed = [struct.pack(">I", len(d)) + n + d + struct.pack(">I", zlib.crc32(n + d)) for n, d in parts]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
+def test_colors_of_twelve_bits_are_refused_of_which_eight_would_be_lost():
+    assert np.asarray(decode_image(wide_png(65_535), "it")).min() == 255
+    with pytest.raises(ValueError, match="its colors of 16 bits stay below 4,096"):
+        decode_image(wide_png(4095), "it")
+
+
+@pytest.mark.parametrize("layout", ["last", "first"])
+def test_an_array_keeps_all_its_channels(layout):
+    levels = np.arange(5 * 8 * 9, dtype=np.uint8).reshape(8, 9, 5)
+    content = io.BytesIO()
+    np.save(content, levels if layout == "last" else levels.transpose(2, 0, 1))
+    assert (decode_pixels(content.getvalue(), "it") == levels).all()
+    assert center_crop(levels, 4, 4).shape == (4, 4, 5)
+    with pytest.raises(ValueError, match="it has 5 channels, and a photograph has 1 or 3"):
+        decode_image(content.getvalue(), "it")
+
+
+def test_what_is_no_array_of_levels_is_named():
+    for array, why in ((np.ones((4, 4)), "its levels are float64"), (np.ones((4, 4, 2), int), "1, 3 or more channels")):
+        content = io.BytesIO()
+        np.save(content, array)
+        with pytest.raises(ValueError, match=why):
+            decode_image(content.getvalue(), "it")
+
+
+def test_gray_and_color_arrays_are_photographs():
+    for array in (np.full((6, 5), 7, np.uint8), np.full((6, 5, 1), 7, np.uint8), np.full((6, 5, 3), 7, np.uint8)):
+        content = io.BytesIO()
+        np.save(content, array)
+        assert decode_image(content.getvalue(), "it").getpixel((0, 0)) == (7, 7, 7)
+
+
+def test_a_tiff_of_more_channels_is_never_cut_to_three_in_silence(monkeypatch):
+    """Pillow opens it as RGB, and drops the rest; of RGBA it says so."""
+    tags = TiffImagePlugin.ImageFileDirectory_v2()
+    tags[338] = 0  # what the fourth is, nobody says
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    with pytest.raises(ValueError, match=r'needs tifffile, which is not installed: pip install "vitbook\[images\]"'):
+        decode_image(file(Image.new("RGBX", (4, 4), (1, 2, 3, 4)), "TIFF", tiffinfo=tags), "it")
+    assert decode_image(file(Image.new("RGBA", (4, 4), (9, 9, 9, 255)), "TIFF"), "it").getpixel((0, 0)) == (9, 9, 9)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without it")
+def test_avif_is_read_like_any_other():
+    assert_near(corners(decode_image(file(quarters(), "AVIF"), "it")), [RED, GREEN, BLUE, WHITE], LOSSY)
+
+
+def test_what_heic_needs_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pi_heif", None)
+    with pytest.raises(ValueError, match=r'pi_heif, which is not installed: pip install "vitbook\[images\]"'):
+        decode_image(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "photo.heic")
 
 
 def test_what_is_transparent_lies_on_white():

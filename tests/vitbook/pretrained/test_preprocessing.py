@@ -69,7 +69,7 @@ def test_one_channel_is_gray():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (dict(mean=(0.5, 0.5)), "mean and std must be 1 or 3 finite numbers"),
+        (dict(mean=(0.5, 0.5)), "mean and std must be a finite number for each of 1, 3 or more channels"),
         (dict(mean=(0.5, np.nan, 0.5)), r"got \(0.5, nan, 0.5\)"),
         (dict(std=(0.5, np.inf, 0.5)), r"and \(0.5, inf, 0.5\)"),
         (dict(std=(0.5, 0.5, 0.0)), "std above 0, got"),

@@ -294,6 +294,13 @@ HUGE = str(10**23)
         ("predict", 2, "vitbook: predict needs an image file"),
         ("explain {digit} --checkpoint {trained} --head 3", 1, "head must lie in 0 … 2"),
         (f"explain {{digit}} --checkpoint {{trained}} --size {HUGE}", 2, "size must be at most 16384 pixels, got 1000"),
+        (
+            "explain {digit} --checkpoint {trained} --size 4096",
+            1,
+            "makes 1,048,576 patches, whose attention in 3",
+        ),
+        ("explain {digit} --checkpoint {trained} --out a.png --html ./a.png", 2, "out must be another file than html"),
+        ("explain {digit} --checkpoint {trained} --out {digit}", 2, "out must be another file than image"),
         ("explain {digit} --checkpoint {trained} --out a.pdf", 1, "must end in .png, got a.pdf"),
         ("explain {digit} --checkpoint {blind}", 1, "name a patch as query"),
         ("train --init {broken}", 2, "{broken}"),
@@ -343,6 +350,52 @@ def test_ctrl_c_during_the_imports_is_a_line(module):
         sys.exit(main(["train"]))"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr, done.stdout) == (130, "vitbook: stopped\n", "")
+
+
+def test_ctrl_c_that_an_import_swallows_is_a_line_all_the_same():
+    """As numpy's does, which then cannot be imported again."""
+    code = """if True:
+        import signal, sys, types
+        from vitbook_workshop.commands import main
+        class Stop:
+            def find_spec(name, path=None, target=None):
+                if name == "tyro":
+                    try:
+                        signal.raise_signal(signal.SIGINT)
+                    except KeyboardInterrupt:
+                        raise ImportError("cannot load module more than once per process") from None
+        sys.meta_path.insert(0, Stop)
+        sys.exit(main())"""
+    done = subprocess.run([sys.executable, "-c", code, "look"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, done.stdout) == (130, "vitbook: stopped\n", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes what it is told to")
+@pytest.mark.parametrize(
+    ("redirect", "code", "says"),
+    [
+        (">&-", 1, "vitbook: standard output is closed, and what this would have said is lost\n"),
+        ("2>&- >/dev/null", 0, ""),
+        ("<&- >/dev/null", 0, ""),
+        (">/dev/full", 1, "vitbook: [Errno 28] No space left on device\n"),
+    ],
+)
+def test_closed_and_full_outputs_are_a_line_at_most(redirect, code, says):
+    done = subprocess.run(f"{VITBOOK} --help {redirect}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, says)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_would_steer_a_terminal_or_are_no_utf8_are_escaped(tmp_path, capsys):
+    for name in (b"a\xff", b"b\x1b[31m"):
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.mkdir(folder)
+        for i in range(2):
+            Image.new("RGB", (9, 9), (90 * i, 0, 0)).save(os.fsdecode(folder) + f"/{i}.png")
+    assert main(["look", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "a\\udcff " in said and "b\\x1b[31m " in said and "\x1b" not in said
+    said.encode()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere a closed pipe is another error")

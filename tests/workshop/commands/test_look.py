@@ -58,12 +58,13 @@ def test_a_clean_folder_is_called_clean_and_its_parts_are_those_of_training(tmp_
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "2 classes, 22 photographs"
     assert said[1].split() == ["animal", "14", "train", "11,", "test", "3"]
-    assert said[3:5] == [
+    assert said[3:6] == [
         "always answering animal would be right for 64%",
         "sizes: 128×128 to 128×128 pixels (height×width), the median of the shorter side is 128",
+        "levels: 0 to 255, of which the median photograph uses up to 255",
     ]
     kinds = ["broken files", "copies, byte for byte", "near copies"]
-    assert said[5:] == [f"{what}: none" for what in (*kinds, "copies in two classes", "leaks between train and test")]
+    assert said[6:] == [f"{what}: none" for what in (*kinds, "copies in two classes", "leaks between train and test")]
     found, data = look(folder), load_folder(folder, 8)
     tested = [photo.path.parts[0] for photo in found.photographs if photo.part == "test"]
     assert tested == [data.class_names[k] for k in data.test.labels.tolist()]
