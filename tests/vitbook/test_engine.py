@@ -591,6 +591,15 @@ def test_a_finished_training_stays_as_it_is(tmp_path):
     assert (tmp_path / "last.json").read_text() == before
 
 
+def test_another_version_of_a_library_is_said(tmp_path):
+    trained(PLAIN, folder=tmp_path)
+    facts = json.loads((tmp_path / "last.json").read_text())
+    facts["versions"]["torch"] = "1.0"
+    (tmp_path / "last.json").write_text(json.dumps(facts))
+    with pytest.warns(UserWarning, match="versions.torch is 1.0 there, .* here: it goes on, but may not end with the"):
+        trained(PLAIN, folder=tmp_path, resume=True)
+
+
 def test_another_run_is_not_gone_on_with(tmp_path):
     """Also one on other images, though their mean and standard deviation are said to be the same."""
     trained(PLAIN, folder=tmp_path)
