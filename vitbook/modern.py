@@ -45,8 +45,9 @@ def rotary_angles(grid: Grid, head_dim: int, base: float = 100.0) -> Float[Tenso
     """
     if head_dim % 4:
         raise ValueError(f"pairs for rows and for columns: the width of a head must be divisible by 4, got {head_dim}")
-    frequency = 2 * math.pi * base ** (-torch.arange(0, head_dim, 4, dtype=torch.float64) / head_dim)
-    rows, columns = (((2 * torch.arange(n) + 1) / n - 1).double().unsqueeze(1) * frequency for n in grid)
+    frequency = 2 * math.pi * base ** (-torch.arange(0, head_dim, 4, dtype=torch.float64) / head_dim)  # of each pair
+    centers = [(2 * torch.arange(n) + 1) / n - 1 for n in grid]  # of patches, from −1 to 1, along each side
+    rows, columns = (center.double().unsqueeze(1) * frequency for center in centers)  # (n, D_h/4): patch, pair
     return rows_beside_columns(rows, columns).to(torch.get_default_dtype())
 
 
