@@ -39,7 +39,7 @@ def test_all_students_of_a_seed_are_shown_the_same_and_learn_from_whom_they_say(
             nn.init.normal_(head.weight)
         with torch.no_grad():
             losses[name] = loss_of(model, images, y, taught).item()
-        if name == "soft, λ = 0.9, τ = 1, the ViT":
+        if name == "soft, λ = 0.9, τ = 1, the hybrid":
             with torch.no_grad():
                 logits = model(images)
             divergence = F.kl_div(logits.log_softmax(1), taught[1].softmax(1), reduction="batchmean")
