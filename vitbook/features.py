@@ -86,6 +86,20 @@ def neighbor_votes(
     return weights.new_zeros(len(queries), num_classes).scatter_add(1, labels[index], weights)
 
 
+def whitening(
+    features: Float[Tensor, "N D"], shrinkage: float = 0.01
+) -> tuple[Float[Tensor, " D"], Float[Tensor, "D D"]]:
+    """A mean m and a matrix W, such that (features − m) @ W vary alike in every direction, and none goes with another.
+
+    Each principal direction is divided by the root of its variance plus `shrinkage` times the mean variance, so that
+    directions with hardly any do not become noise as loud as the rest. With shrinkage=0 the covariance is the identity.
+    """
+    mean = features.mean(dim=0)
+    variances, directions = torch.linalg.eigh(torch.cov((features - mean).T, correction=0))
+    scale = (variances.clamp(min=0) + shrinkage * variances.mean()).rsqrt()
+    return mean, (directions * scale) @ directions.T
+
+
 def feature_colors(maps: Float[Tensor, "B D rows columns"]) -> Float[Tensor, "B 3 rows columns"]:
     """The three directions in which patches differ most, as red, green and blue, 0 to 1.
 

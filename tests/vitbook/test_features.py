@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from small_models import backbone, pictures
 from torch.testing import assert_close
 
-from vitbook.features import collect_features, feature_colors, feature_map, neighbor_votes, stored_features
+from vitbook.features import collect_features, feature_colors, feature_map, neighbor_votes, stored_features, whitening
 
 B, D, K = 2, 12, 5
 ROWS, COLUMNS = GRID = small_models.GRID  # (2, 3) patches of 4 pixels
@@ -44,6 +44,17 @@ def test_votes_equal_scikit_learns():
         oracle = KNeighborsClassifier(k, metric="cosine", weights=weigh).fit(bank, labels)
         expected = torch.from_numpy(oracle.predict_proba(queries))
         assert_close(neighbor_votes(queries, bank, labels, K, k, temperature), expected)
+
+
+def test_whitened_features_vary_alike_and_shrinkage_leaves_the_weak_directions_weak():
+    features = torch.randn(400, D, dtype=torch.float64) @ torch.randn(D, D, dtype=torch.float64) + 7
+    mean, matrix = whitening(features, shrinkage=0.0)
+    white = (features - mean) @ matrix
+    assert_close(torch.cov(white.T, correction=0), torch.eye(D, dtype=torch.float64))
+    oracle = torch.from_numpy(PCA(whiten=True).fit_transform(features))
+    assert_close(white @ white.T, oracle @ oracle.T * 400 / 399)
+    mean, matrix = whitening(features, shrinkage=1e6)
+    assert_close(matrix / matrix[0, 0], torch.eye(D, dtype=torch.float64), atol=1e-4, rtol=0)
 
 
 def test_colors_equal_scikit_learns():
