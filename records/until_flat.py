@@ -4,21 +4,20 @@
 
 An epoch is as long for every share, whose images are repeated until there are as many as in all. For each model and
 share, the rate is the one with the best validation accuracy after `--tune` epochs with a seed that no run has; where it
-is the smallest or largest tried, half or twice of it is tried as well. Then, seed by seed, a run draws its share, and
-goes on until the running mean of its weights has had no better validation accuracy for `--patience` epochs; where
-`--most` epochs end it before, "flat" is false. The rate falls along a cosine that would reach 0 after `--most` epochs.
-The test images are looked at once, by the best weights. BatchNorm takes the statistics of a batch of validation images,
-and of all training images for the test. The file is written again after each step, and a command that is repeated goes
-on after the last one.
+is the smallest or largest tried, half or twice of it is tried as well. Then a run draws its share by its seed, and goes
+on until the running mean of its weights has had no better validation accuracy for `--patience` epochs; where `--most`
+epochs end it before, "flat" is false. The rate falls along a cosine that would reach 0 after `--most` epochs. The test
+images are looked at once, by the best weights. BatchNorm takes the statistics of a batch of validation images, and of
+all training images for the test. A command that is repeated goes on after its last row.
 """
 
 from argparse import Namespace
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 
 import torch
 import torch.nn.functional as F
-from harness import TUNING_SEED, Rows, arguments_of, tune
+from harness import Rows, arguments_of, compare
 from torch import nn
 from torch.optim.swa_utils import update_bn
 
@@ -30,7 +29,7 @@ from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer, ViTConfig
 
 SHARES = (0.01, 0.05, 0.2, 1.0)
-RATES = (8e-3, 1.6e-2)
+RATES = (4e-3, 8e-3, 1.6e-2)
 MODELS = ("ViT", "CNN")
 RECIPE = TrainConfig(optimizer="muon", affine=0.0, bf16=True, ema=0.999)
 
@@ -59,8 +58,8 @@ def share_of(whole: Dataset, share: float, seed: int) -> tuple[Dataset, int]:
 
 def trained(
     name: str, data: Dataset, rate: float, seed: int, epochs: int, patience: int, given: Namespace
-) -> tuple[nn.Module, list[dict], TrainConfig]:
-    """A new model with its best weights, a record for each epoch, and how it was trained. Half an epoch of warm-up."""
+) -> tuple[nn.Module, list[dict]]:
+    """A new model with its best weights, and a record for each epoch. Half an epoch of warm-up."""
     when = dict(epochs=epochs, patience=patience, warmup=0.5 / epochs)
     augmented = dict(crop=data.train.images.shape[-1] // 8, flip=True) if given.augment else {}
     rates = dict(learning_rate=rate, muon_learning_rate=rate)
@@ -70,46 +69,33 @@ def trained(
     for module in model.modules():  # statistics of the weights of each step do not fit the mean of these weights
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean = module.running_var = None
-    return model, fit(model, data, config, progress=False), config
+    return model, fit(model, data, config, progress=False)
 
 
-def best(history: list[dict]) -> dict:
-    """The record of the epoch with the best validation accuracy, the first of them."""
-    return max(history, key=lambda record: record["validation_accuracy"])
-
-
-def tuned(name: str, whole: Dataset, share: float, given: Namespace) -> dict[float, float]:
-    """Validation accuracy for each rate, best in the middle."""
-    data, _ = share_of(whole, share, TUNING_SEED)
-
-    def score(rate: float) -> float:
-        return best(trained(name, data, rate, TUNING_SEED, given.tune, 0, given)[1])["validation_accuracy"]
-
-    return tune(score, given.rates)
-
-
-def run(name: str, whole: Dataset, share: float, seed: int, rate: float, given: Namespace) -> dict:
+def run(arm: str, rate: float, seed: int, tuning: bool, whole: Dataset, given: Namespace) -> dict:
     """What came of one model on one share with one seed, at a rate."""
-    data, count = share_of(whole, share, seed)
-    model, history, config = trained(name, data, rate, seed, given.most, given.patience, given)
+    name, share = arm.split(", ")
+    data, count = share_of(whole, float(share), seed)
+    epochs, patience = (given.tune, 0) if tuning else (given.most, given.patience)
+    model, history = trained(name, data, rate, seed, epochs, patience, given)
+    best = max(history, key=lambda record: record["validation_accuracy"])  # the first of them
+    if tuning:
+        return {"n": len(data.validation), "validation_accuracy": best["validation_accuracy"]}
     mean, std = (moment.to(device()) for moment in data.moments)
     judged = build(name, data, given.dim).to(device())
     judged.load_state_dict(model.state_dict(), strict=False)
     update_bn(batches(data.train, mean, std, 500), judged)
     return {
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "dataset": data.name,
-        "image_size": list(data.train.images.shape[2:]),
+        "model": name,
         "images": count,
-        "learning_rate": rate,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "epoch_steps": history[0]["step"],
-        "validation_accuracy": [round(record["validation_accuracy"], 4) for record in history],
-        "best_epoch": best(history)["epoch"],
-        "train_accuracy": round(best(history)["train_accuracy"], 4),
-        "flat": len(history) - best(history)["epoch"] >= given.patience,
+        "curve": [round(record["validation_accuracy"], 4) for record in history],
+        "best_epoch": best["epoch"],
+        "train_accuracy": round(best["train_accuracy"], 4),
+        "flat": len(history) - best["epoch"] >= given.patience,
+        "n": len(data.test),
         "test_accuracy": evaluate(judged, batches(data.test, mean, std, 500)).accuracy,
-        "seconds": history[-1]["seconds"],
-        "config": asdict(config),
     }
 
 
@@ -132,12 +118,10 @@ def main(arguments: list[str] | None = None) -> None:
     if given.shrink > 1:
         parts = ("train", "validation", "test")
         whole = replace(whole, **{part: shrunk(getattr(whole, part), given.shrink) for part in parts})
-    tuning, runs = Rows(given.file, "tuning"), Rows(given.file, "runs")
-    for seed, share, name in product(given.seeds, given.shares, given.models):
-        which = {"model": name, "share": share}
-        rates = tuning.once(lambda n=name, s=share: {"rates": sorted(tuned(n, whole, s, given).items())}, **which)
-        rate = max(rates["rates"], key=lambda pair: pair[1])[0]
-        runs.once(lambda n=name, s=share, k=seed, r=rate: run(n, whole, s, k, r, given), **which, seed=seed)
+    facts = dict(dataset=whole.name, image_size=list(whole.train.images.shape[2:]))
+    arms = [f"{name}, {share:g}" for share, name in product(given.shares, given.models)]
+    one = lambda **key: run(**key, whole=whole, given=given)  # noqa: E731
+    compare(Rows(given.file, "rows", **facts), one, arms, given.rates, given.seeds)
 
 
 if __name__ == "__main__":
