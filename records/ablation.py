@@ -6,11 +6,12 @@ Every run is the recipe `cifar10_quick` on a share of the training images, anoth
 passes over them are affordable. "without X" leaves one ingredient out; "only X" leaves out the other nine. Nothing is
 chosen by what a run reaches, so each is judged by the test images. The file holds one record a run, and is written
 again after each; a command that is repeated goes on after the last one. With `--workers`, several train at a time,
-each on one thread. Nothing is tuned for any of them: without an ingredient, another learning rate might do better.
+each on one thread. Nothing is tuned for any of them: all have the rates of the recipe, and without an ingredient,
+another might do better.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,7 +20,7 @@ import torch
 from harness import Rows, arguments_of
 
 from vitbook.data import load_dataset
-from vitbook.engine import batches, fit
+from vitbook.engine import TrainConfig, batches, fit
 from vitbook.runtime import device, has_bfloat16
 from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer
@@ -57,24 +58,40 @@ CHANGES: dict[str, tuple[dict, dict]] = {
 }
 
 
+def config_of(arm: str, **settings) -> TrainConfig:
+    """How a run with one change is trained."""
+    return replace(run_of(config=Path("cifar10_quick")).train, **settings | CHANGES[arm][0])
+
+
+def rate_of(arm: str) -> float:
+    """Of the matrices: Muon's or AdamW's, as the recipe has it."""
+    config = config_of(arm)
+    return config.muon_learning_rate if config.optimizer == "muon" else config.learning_rate
+
+
 def record(
-    change: str, seed: int, epochs: int, share: float, data_dir: Path | None = None, batch_size: int = 128
+    arm: str,
+    seed: int,
+    epochs: int,
+    share: float,
+    data_dir: Path | None = None,
+    batch_size: int = 128,
+    **_: object,
 ) -> dict:
     """Train with one change; what came of it."""
     torch.set_num_threads(1)
-    train, vit = CHANGES[change]
     run: Run = run_of(config=Path("cifar10_quick"))
-    config = replace(run.train, epochs=epochs, batch_size=batch_size, seed=seed, **train)
+    config = config_of(arm, epochs=epochs, batch_size=batch_size, seed=seed)
     whole = load_dataset(run.dataset, data_dir, validation=0.0)
     data = whole.with_share(share, seed, length=round(share * len(whole.train)))
     torch.manual_seed(seed)
-    model = VisionTransformer(replace(run.vit, **vit)).to(device())
-    history = fit(model, data, config, progress=False)
+    model = VisionTransformer(replace(run.vit, **CHANGES[arm][1])).to(device())
+    last = fit(model, data, config, progress=False)[-1]
     with torch.autocast(device().type, torch.bfloat16, enabled=has_bfloat16(device())):
         result = evaluate(model, batches(data.test, *(moment.to(device()) for moment in data.moments), 500))
-    found = {"images": len(data.train), "test_accuracy": result.accuracy, "test_loss": result.loss}
-    found |= {name: history[-1][name] for name in ("step", "train_loss", "train_accuracy", "seconds")}
-    return found | {"config": asdict(config), "vit": asdict(model.config)}
+    found = {"images": len(data.train), "n": len(data.test)}
+    found |= {"test_accuracy": result.accuracy, "test_loss": result.loss}
+    return found | {name: last[name] for name in ("step", "train_loss", "train_accuracy")}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -86,10 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=1, help="runs at a time")
     parser.add_argument("--changes", nargs="+", default=list(CHANGES), choices=list(CHANGES), metavar="CHANGE")
     given = parser.parse_args(arguments)
-    one = partial(record, share=given.share, data_dir=given.data_dir, batch_size=given.batch_size)
-    pairs = product(given.seeds, given.changes)
-    keys = [{"change": change, "seed": seed, "epochs": given.epochs} for seed, change in pairs]
-    Rows(given.file).fill(one, keys, given.workers)
+    size = dict(epochs=given.epochs, share=given.share, batch_size=given.batch_size)
+    keys = [
+        {"arm": arm, "rate": rate_of(arm), "seed": seed, "tuning": False}
+        for seed, arm in product(given.seeds, given.changes)
+    ]
+    Rows(given.file, "rows", **size).fill(partial(record, **size, data_dir=given.data_dir), keys, given.workers)
 
 
 if __name__ == "__main__":
