@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional, Suppress
@@ -409,6 +410,71 @@ class Exercises:
             print(f"\n{list(done.values()).count('solved')} of {len(done)} solved")
 
 
+@dataclass(frozen=True)
+class CourseNew:
+    """Write a folder for each student: chapters without solutions, with numbers and a broken model of one's own."""
+
+    folder: Positional[Path]  # a new one, for students/, solutions/ and course.json, which holds the answers
+    students: Path  # a CSV with a column name, and a column id where two have the same name
+    chapters: str = "1-9"  # which, as 1-9 or 1,3,5
+    seed: int = 0  # the same seed makes the same course
+    book: Path = Path()  # a clone of this book, which has chapters/
+
+    def __call__(self) -> None:
+        from vitbook_workshop.course import course_key, student_notebooks
+
+        if self.folder.exists() and any(self.folder.iterdir()):
+            raise ValueError(f"{self.folder} must be new, and holds {next(self.folder.iterdir()).name}")
+        chapters = student_notebooks.chapters_of(self.book, self.chapters)
+        course = course_key.draw(course_key.read_names(self.students), tuple(chapters), self.seed)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        student_notebooks.write_all(course, self.folder, chapters)
+        course.write(self.folder)
+        print(f"{len(course.students)} students, {len(chapters)} chapters, each with a model to repair")
+        print(f"hand out {self.folder / 'students'}; keep course.json and solutions/ to yourself")
+        print(f"to grade what comes back: {PROGRAM} course grade {self.folder} --csv grades.csv --html report.html")
+
+
+@dataclass(frozen=True)
+class CourseGrade:
+    """Judge what students have handed in, each in a process of its own; run it again to go on where it stopped."""
+
+    folder: Positional[Path]  # what `course new` wrote
+    submissions: Path | None = None  # a folder with one for each student; by default students/ in the folder
+    csv: Path | None = None  # where to write the states of all exercises
+    html: Path | None = None  # where to write the report
+    named: bool = False  # whether the report has students' names, in place of pseudonyms
+    workers: int = 2  # how many at a time
+
+    def __call__(self) -> None:
+        from vitbook_workshop.course import course_key, grades, report
+
+        course = course_key.read(self.folder)
+        submissions = self.submissions or self.folder / "students"
+        if not submissions.is_dir():
+            raise ValueError(f"{submissions} must be a folder with one for each student")
+        graded = grades.grade(course, self.folder, submissions, self.workers)
+        for path, write in ((self.csv, report.write_csv), (self.html, partial(report.write_html, named=self.named))):
+            if path:
+                write(path, course, graded)
+                print(f"wrote {path}")
+        for mistake, who in list(report.misconceptions(graded).items())[:5]:
+            print(f"{len({slug for slug, _ in who}):>4} of {len(graded)}: {mistake}")
+
+
+@dataclass(frozen=True)
+class Course:
+    """Give this book to a class: notebooks for each student, grades, and what the class has misunderstood."""
+
+    work: (
+        Annotated[CourseNew, tyro.conf.subcommand("new", prefix_name=False)]
+        | Annotated[CourseGrade, tyro.conf.subcommand("grade", prefix_name=False)]
+    )
+
+    def __call__(self) -> None:
+        self.work()
+
+
 COMMANDS = {
     command.__name__.lower(): command
     for command in (
@@ -424,5 +490,6 @@ COMMANDS = {
         Recipes,
         Diagnose,
         Exercises,
+        Course,
     )
 }

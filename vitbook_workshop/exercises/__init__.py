@@ -21,14 +21,15 @@ class NotRightError(AssertionError):
     """What `check` raises where it is strict; what it says is what `check` prints."""
 
 
-def check(name: str, attempt: Any, strict: bool | None = None) -> "Judgement":
+def check(name: str, attempt: Any, strict: bool | None = None, **numbers: float) -> "Judgement":
     """Print whether the attempt at exercise `name` is right, and if not, where it differs and which mistake it shows.
 
     attempt: a function, or a number; None, or a function in which nothing is written yet, is not attempted. An error
     inside the attempt is printed with the reader's own line. Returns the same as a `Judgement`: its state ("right",
     "wrong", "not attempted"), the names of mistakes, the numbers.
     strict: raise NotRightError on anything but right, as other graders need it; by default where the environment has
-    VITBOOK_STRICT=1. Raises ValueError for an unknown name.
+    VITBOOK_STRICT=1. numbers: those of the question, where it is not asked with the chapter's own. Raises ValueError
+    for an unknown name, and for numbers of a question that has none.
     """
     from vitbook_workshop.exercises.grading import judge
 
@@ -36,11 +37,20 @@ def check(name: str, attempt: Any, strict: bool | None = None) -> "Judgement":
     exercise = _exercises_of(topic).get(name) if topic in _topics() else None
     if exercise is None:
         raise ValueError(unknown("exercise", name, _all_exercises()))
-    judged = judge(exercise, attempt)
+    judged = judge(with_numbers(name, numbers) if numbers else exercise, attempt)
     print(f"{name}: {judged}")
     if judged.state != "right" and (os.environ.get("VITBOOK_STRICT") == "1" if strict is None else strict):
         raise NotRightError(f"{name}: {judged}")
     return judged
+
+
+def with_numbers(name: str, numbers: dict[str, float]) -> Any:
+    """An exercise with other numbers. Raises ValueError where it has no such numbers."""
+    personal = _all_exercises()[name].personal
+    if personal is None or set(numbers) != set(personal.numbers):
+        expected = ", ".join(personal.numbers) if personal else "no numbers"
+        raise ValueError(f"{name} takes {expected}, got {', '.join(numbers)}")
+    return personal.make(**numbers)
 
 
 def _topics() -> list[str]:

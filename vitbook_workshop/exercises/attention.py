@@ -1,11 +1,12 @@
 """The exercises of chapters/01_attention.ipynb."""
 
 import math
+from dataclasses import replace
 
 import torch
 
 from vitbook.attention import attention, attention_scores
-from vitbook_workshop.exercises.grading import Exercise, combined
+from vitbook_workshop.exercises.grading import Exercise, Personal, combined
 from vitbook_workshop.exercises.inputs import normal, random_mask
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 
@@ -36,15 +37,32 @@ weights = Exercise(
     "Your exponentials are not divided by their sum.": _exponentials,
 }
 
-predict = Exercise(
-    2 / 5, "exponentiate the four scores first; e to the power of ln 2 is a round number.", level="easy"
-) | {
-    "That is the fourth exponential. Divide it by the sum of all four.": 2.0,
-    "That would be right if all four scores were equal.": 1 / 4,
-    "That is what each of the other three keys gets.": 1 / 5,
-    "That is the score itself.": math.log(2),
-    "That divides the scores. They have to go through the exponential first.": 1.0,
-}
+_NTH = {2: ("two", "third"), 3: ("three", "fourth"), 4: ("four", "fifth"), 5: ("five", "sixth")}
+
+
+def _weight(others: int, times: int) -> Exercise:
+    return Exercise(
+        times / (times + others), "exponentiate all scores first; e to the power of a logarithm is a round number."
+    ) | {
+        "That is the last exponential. Divide it by the sum of all.": float(times),
+        "That would be right if all scores were equal.": 1 / (others + 1),
+        "That is what each of the other keys gets.": 1 / (times + others),
+        "That is the score itself.": math.log(times),
+        "That divides the scores. They have to go through the exponential first.": 1.0,
+    }
+
+
+predict = replace(
+    Personal(
+        dict(others=(3, 2, 4, 5), times=(2, 3, 5, 7)),
+        lambda others, times: (
+            f"A query scores 0 with each of {_NTH[others][0]} keys, and $\\ln {times}$ with a {_NTH[others][1]}. "
+            f"Which weight does the {_NTH[others][1]} key get? Work it out before you compute it."
+        ),
+        _weight,
+    ).exercise(),
+    level="easy",
+)
 
 
 def _centered(q):

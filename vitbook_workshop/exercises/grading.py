@@ -53,6 +53,7 @@ class Exercise:
     level: one of `LEVELS`; kind: one of `KINDS`, by default "predict" for a number and "write" for a function.
     adapt: makes of an attempt what is called with the arguments; for a class of modules, see `modules.py`.
     sizes: the values of symbols for a list of arguments, which are added to what is printed about a mistake.
+    personal: the same question with other numbers, for a class in which each has numbers of one's own.
     mistakes: for known mistakes, a tuple of those made at once, what such an attempt does, or the number that it finds.
     `Exercise(…) | {mistake: attempt, …}` adds them; a single mistake may stand there without a tuple.
     """
@@ -66,6 +67,7 @@ class Exercise:
     kind: str = ""
     adapt: Callable[[Callable], Callable] = lambda attempt: attempt
     sizes: Callable[..., Mapping[str, float]] = lambda *arguments: {}
+    personal: "Personal | None" = None
     mistakes: Mapping[tuple[Mistake, ...], Callable | float] = field(default_factory=dict)
 
     def __post_init__(self):
@@ -95,6 +97,30 @@ class Judgement:
 
     def _ipython_display_(self) -> None:
         """Nothing: where `check` is a cell's last line, what it has printed is enough."""
+
+
+@dataclass(frozen=True)
+class Personal:
+    """A question with numbers that can be others: numbers maps each to its values, the chapter's own first."""
+
+    numbers: Mapping[str, tuple[float, ...]]
+    prompt: Callable[..., str]  # called with a value for each: the question, in the chapter's words
+    make: Callable[..., Exercise]  # called so, too
+
+    def draw(self, generator: torch.Generator) -> dict[str, float]:
+        """One value for each, and not all of them the chapter's own."""
+        pick = lambda values: values[int(torch.randint(len(values), (), generator=generator))]  # noqa: E731
+        while (drawn := {name: pick(values) for name, values in self.numbers.items()}) == self.own:
+            pass
+        return drawn
+
+    @property
+    def own(self) -> dict[str, float]:
+        return {name: values[0] for name, values in self.numbers.items()}
+
+    def exercise(self) -> Exercise:
+        """That of the chapter."""
+        return replace(self.make(**self.own), personal=self)
 
 
 class Refused(Exception):

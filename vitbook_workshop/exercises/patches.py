@@ -4,7 +4,7 @@ from einops import rearrange
 
 from vitbook import patches
 from vitbook_workshop.exercises import my_vit_components
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 
@@ -27,17 +27,32 @@ patchify = Exercise(
     "You exchange no axes: reshape into six, permute, then join.": _rearranged("b c (h p) (w q) -> b c h p w q"),
 }
 
-ratio = Exercise(
-    (24 / 14) ** 4,
-    "count the patches of both images, without a class token; the weights are their squares. Do not round.",
-    tolerance=1e-9,
-) | {
-    "That is the ratio of the numbers of patches. Each patch has a weight for every patch.": (24 / 14) ** 2,
-    "That is the ratio of the sides.": 24 / 14,
-    "That counts a class token. Only weights between patches count.": (577 / 197) ** 2,
-    "That is the old number over the new one.": (14 / 24) ** 4,
-    "That is rounded. Give the exact ratio, as a power of a fraction.": 8.64,
-}
+
+def _ratio(trained: int, used: int) -> Exercise:
+    old, new = trained // 16, used // 16
+    exact = (new / old) ** 4
+    return Exercise(
+        exact,
+        "count the patches of both images, without a class token; the weights are their squares. Do not round.",
+        tolerance=1e-9,
+    ) | {
+        "That is the ratio of the numbers of patches. Each patch has a weight for every patch.": (new / old) ** 2,
+        "That is the ratio of the sides.": new / old,
+        "That counts a class token. Only weights between patches count.": ((new**2 + 1) / (old**2 + 1)) ** 2,
+        "That is the old number over the new one.": 1 / exact,
+        "That is rounded. Give the exact ratio, as a power of a fraction.": round(exact, 2),
+    }
+
+
+ratio = Personal(
+    dict(trained=(224, 192, 208), used=(384, 352, 448, 512)),
+    lambda trained, used: (
+        f"A model with patches of 16 pixels was trained on images of {trained}×{trained} and is used on images of "
+        f"{used}×{used}. By what factor does the number of attention weights between patches (no class token) grow in "
+        "each head? Give the exact ratio, not a rounded one."
+    ),
+    _ratio,
+).exercise()
 
 kernel = Exercise(
     lambda weight, patch_size: rearrange(weight, "D (p q c) -> D c p q", p=patch_size, q=patch_size),

@@ -3,7 +3,7 @@
 import torch
 
 from vitbook.attention import attention_scores, attention_weights
-from vitbook_workshop.exercises.grading import Exercise, combined
+from vitbook_workshop.exercises.grading import Exercise, Personal, combined
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 
@@ -21,12 +21,28 @@ jacobian = Exercise(
     "You apply softmax to w, which are weights, not scores.": lambda w: jacobian.reference(w.softmax(dim=-1)),
 }
 
-predict = Exercise(6, "each of the d products has variance 4 · 9; add them, take the root, divide by √d.") | {
-    "That is a variance. Take its root.": 36,
-    "That is the standard deviation of q·k, before the division by √d.": 60,
-    "That divides by d instead of its root.": 0.6,
-    "The variance of a product is the product of the two variances here, not their sum.": 13**0.5,
-}
+
+def _deviation(of_q: int, of_k: int, d: int) -> Exercise:
+    return Exercise(
+        of_q * of_k,
+        f"each of the d products has variance {of_q**2} · {of_k**2}; add them, take the root, divide by √d.",
+    ) | {
+        "That is a variance. Take its root.": (of_q * of_k) ** 2,
+        "That is the standard deviation of q·k, before the division by √d.": of_q * of_k * d**0.5,
+        "That divides by d instead of its root.": of_q * of_k / d**0.5,
+        "The variance of a product is the product of the two variances here, not their sum.": (of_q**2 + of_k**2)
+        ** 0.5,
+    }
+
+
+predict = Personal(
+    dict(of_q=(2, 4, 5), of_k=(3, 6, 7), d=(100, 64, 400)),
+    lambda of_q, of_k, d: (
+        "All entries of $q$ and $k$ are independent of one another, with mean 0. Those of $q$ have standard deviation "
+        f"{of_q}, those of $k$ have {of_k}, and $d = {d}$. What is the standard deviation of $q\\cdot k/\\sqrt d$?"
+    ),
+    _deviation,
+).exercise()
 
 
 def _weights(made, q, k):

@@ -1,6 +1,6 @@
 """The exercises of chapters/09_vit.ipynb."""
 
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.exercises.my_vit_components import COMPONENTS
 from vitbook_workshop.faults import mistakes_of_parts as wrong
@@ -26,11 +26,25 @@ pool = Exercise(
     "You take the mean whatever `pool` says.": lambda z, pool: z[:, 1:].mean(dim=1),
 }
 
-quadratic = Exercise(6 * 768, "set 2T²D equal to 12TD² and solve for T.") | {
-    "You count only the attention's four maps. The MLP has two more, of 4D² each.": 2 * 768,
-    "You count only one product. There are two, QKᵀ and the one with the values: 2T²D.": 12 * 768,
-    "You count only the MLP's maps. The attention has four more.": 4 * 768,
-    "That is T as a multiple of the width. Multiply it by 768.": 6,
-}
+_NAMED = {768: "B/16", 192: "Ti/16", 384: "S/16", 1024: "L/16", 1280: "H/14"}
+
+
+def _tokens(width: int) -> Exercise:
+    return Exercise(6 * width, "set 2T²D equal to 12TD² and solve for T.") | {
+        "You count only the attention's four maps. The MLP has two more, of 4D² each.": 2 * width,
+        "You count only one product. There are two, QKᵀ and the one with the values: 2T²D.": 12 * width,
+        "You count only the MLP's maps. The attention has four more.": 4 * width,
+        f"That is T as a multiple of the width. Multiply it by {width}.": 6,
+    }
+
+
+quadratic = Personal(
+    dict(width=tuple(_NAMED)),
+    lambda width: (
+        f"At how many tokens $T$ does a block of {_NAMED[width]} spend as much on the two products of attention as on "
+        "all its linear maps together? Work it out on paper, and compare it with the figure."
+    ),
+    _tokens,
+).exercise()
 
 ViT = COMPONENTS["ViT"]

@@ -1,0 +1,197 @@
+"""A class from a list of names to grades: right, wrong, absent and hostile submissions are told apart, and nobody's
+costs another anything."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from made_class import ROOT, answer, answer_rightly
+
+from vitbook_workshop.course import course_key, grades, report, student_notebooks, submission
+from vitbook_workshop.exercises import EXERCISES, broken_vit, check
+from vitbook_workshop.limited_process import Limits
+
+NAMES = ["Right Answer", "Softmax Wrong", "Softmax Again", "Nothing Done", "Absent", "Hostile", "Confused"]
+SHORT = Limits(seconds=300, step=30, printed=100_000, memory=4_000_000_000)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The folder of a course in chapters 1 and 6, and what it is."""
+    folder = tmp_path_factory.mktemp("class")
+    chapters = student_notebooks.chapters_of(ROOT, "1,6")
+    names = [(course_key._slug(name), name) for name in NAMES]
+    course = course_key.draw(names, tuple(chapters), seed=5)
+    student_notebooks.write_all(course, folder, chapters)
+    course.write(folder)
+    return folder, course
+
+
+def text_of(path):
+    return "\n".join("".join(cell["source"]) for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+
+
+def test_students_have_no_solutions_their_own_numbers_and_faults_of_their_own(made):
+    folder, course = made
+    for student in course.students:
+        for chapter in course.chapters:
+            text = text_of(folder / "students" / student.slug / f"{chapter}.ipynb")
+            assert "Solution" not in text and "Hint" in text and "show_source(patchify)" not in text
+            for name, numbers in student.numbers.items():
+                personal = EXERCISES[name].personal
+                if name.partition(".")[0] == chapter[3:]:
+                    assert personal.prompt(**numbers) in text and personal.prompt(**personal.own) not in text
+        assert "Solution" in text_of(folder / "solutions" / student.slug / "06_patches.ipynb")
+        assert broken_vit.source(*student.faults) in text_of(folder / "students" / student.slug / "broken_vit.ipynb")
+    assert len({json.dumps(student.numbers) for student in course.students}) > 1
+    assert len({student.faults for student in course.students}) > 1
+
+
+def test_the_same_seed_makes_the_same_course_whoever_else_is_in_the_class(made):
+    _, course = made
+    names = [(student.slug, student.name) for student in course.students]
+    assert course_key.draw(names, course.chapters, seed=5) == course
+    assert course_key.draw(names[2:3], course.chapters, seed=5).students == course.students[2:3]
+    assert course_key.draw(names, course.chapters, seed=6).students != course.students
+
+
+@pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items() if exercise.personal])
+def test_a_question_with_other_numbers_is_the_chapters_own(name):
+    exercise, personal = EXERCISES[name], EXERCISES[name].personal
+    chapter = next(path for path in (ROOT / "chapters").glob("*.ipynb") if path.stem[3:] == name.partition(".")[0])
+    assert personal.prompt(**personal.own) in text_of(chapter)
+    assert personal.make(**personal.own).reference == exercise.reference
+    others = {name: values[-1] for name, values in personal.numbers.items()}
+    assert check(name, personal.make(**others).reference, **others).state == "right"
+    assert check(name, exercise.reference, **others).state == "wrong"
+    with pytest.raises(ValueError, match="takes"):
+        check(name, 1, size=3)
+
+
+@pytest.mark.parametrize("fault", broken_vit.FAULTS)
+def test_a_fault_stands_once_in_the_file_runs_and_is_named(fault):
+    right, wrong = broken_vit.FAULTS[fault]
+    assert broken_vit.source().count(right) == 1 and wrong in broken_vit.source(fault)
+    names: dict = {"__name__": "small_vit"}
+    exec(compile(broken_vit.source(fault), "small_vit.py", "exec"), names)
+    assert (fault,) in check("broken_vit.repaired", names["ViT"]).mistakes
+
+
+def hand_in(folder, course, place):
+    """Everybody's submissions but for the one who is absent."""
+    shutil.copytree(folder / "students", place)
+    answer_rightly(place / "right-answer", course.student("right-answer"))
+    for slug in ("softmax-wrong", "softmax-again"):
+        wrong = "def my_weights(scores):\n    e = (scores - scores.max()).exp()\n    return scores.softmax(dim=-2)"
+        answer(place / slug / "01_attention.ipynb", {"attention.weights": wrong})
+    shutil.rmtree(place / "absent")
+    hostile, harm = place / "hostile", f"open({str(place / 'outside')!r}, 'w').write('x')"
+    (hostile / "06_patches.ipynb").write_text("no JSON")
+    answer(
+        hostile / "01_attention.ipynb",
+        {
+            "attention.weights": "import time\ndef my_weights(scores):\n    while True: time.sleep(1)",
+            "attention.predict": "my_weight = exit()",
+            "attention.query": f"def my_query(weights):\n    {harm}\n    return weights",
+            "attention.attend": "import os\ndef attend(scores, v): os._exit(0)",
+        },
+    )
+    answer(hostile / "broken_vit.ipynb", {"broken_vit.repaired": broken_vit.source()})
+    (place / "confused" / "06_patches.ipynb").unlink()
+    shutil.copy(place / "nothing-done" / "01_attention.ipynb", place / "confused" / "01_attention.ipynb")
+
+
+def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
+    folder, course = made
+    place = tmp_path / "submissions"
+    hand_in(folder, course, place)
+    monkeypatch.setattr(grades, "LIMITS", SHORT)
+    monkeypatch.setattr(grades.grade_one, "__defaults__", (SHORT,))
+    found = {one.slug: one for one in grades.grade(course, folder, place, say=lambda line: None)}
+    of = sum(map(len, grades.exercises_of(course).values()))
+    right = found["right-answer"]
+    assert right.count("right") == of == len(right.judged) and not right.remarks, right
+    nothing = found["nothing-done"]
+    assert nothing.count("not attempted") == of - 1 and nothing.judged["broken_vit.repaired"]["state"] == "wrong"
+    left = nothing.judged["broken_vit.repaired"]["mistakes"]
+    assert any(set(names) == set(course.student("nothing-done").faults) for names in left)
+    assert found["absent"] == grades.Graded("absent", remarks=("handed nothing in",))
+    hostile = found["hostile"]
+    assert any("06_patches.ipynb: is no Jupyter notebook" in line for line in hostile.remarks)
+    assert any("attention.weights: stopped after 30 s" in line for line in hostile.remarks)
+    assert "SystemExit" in hostile.judged["attention.predict"]["said"]
+    assert "writes outside its folder" in " ".join(hostile.judged["attention.query"]["said"].split())
+    assert not (place / "outside").exists()
+    assert hostile.judged["attention.attend"]["state"] == "wrong"
+    assert hostile.judged["broken_vit.repaired"]["state"] == "right", "what comes after is judged all the same"
+    assert any("was made for nothing-done" in line for line in found["confused"].remarks)
+    assert any("06_patches.ipynb: not handed in" in line for line in found["confused"].remarks)
+
+    understood = report.misconceptions(list(found.values()))
+    assert {slug for slug, _ in understood["softmax_over_the_queries"]} >= {"softmax-wrong", "softmax-again"}
+    assert ("attention.weights", ["softmax-wrong", "softmax-again"]) in report.alike(list(found.values()))
+    report.write_csv(tmp_path / "grades.csv", course, list(found.values()))
+    report.write_html(tmp_path / "report.html", course, list(found.values()))
+    rows = list(csv.DictReader((tmp_path / "grades.csv").open(encoding="utf-8-sig")))
+    assert [(row["student"], row["right"]) for row in rows][0] == ("right-answer", str(of)) and len(rows) == len(NAMES)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "softmax over the queries" in page and "Emmy" not in page and "Right Answer" not in page
+
+    monkeypatch.setattr(grades, "grade_one", lambda *_: pytest.fail("what is known is not judged again"))
+    assert {one.slug: one for one in grades.grade(course, folder, place, say=lambda line: None)} == found
+
+
+def test_only_what_an_answer_needs_is_run():
+    cells = [
+        "import math\nraise_here = 1 / 1",
+        "scale = 2\nfor _ in range(3):\n    scale = scale + 1",
+        "big = forbidden()",
+        "def helper(x):\n    return x * scale",
+        "mine = helper(4)",
+        'check("attention.predict", mine)',
+    ]
+    value, written = submission.attempt_at("attention.predict", cells)
+    assert value == 20 and "forbidden" not in written
+    assert submission.attempt_at("scale.predict", cells) == (None, "")
+
+
+def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
+    folder, course = made
+
+    def names(text):
+        (tmp_path / "names.csv").write_text(text, encoding="utf-8-sig")
+        return tmp_path / "names.csv"
+
+    assert course_key.read_names(names("name,id\nJosé Ñandú,7\nJosé Ñandú,8\n")) == [
+        ("7", "José Ñandú"),
+        ("8", "José Ñandú"),
+    ]
+    for text, said in (
+        ("surname\nX\n", "must have a column name, got surname"),
+        ("", "got no rows"),
+        ("name\nA\nA\n", "line 3: two students called A; a column id"),
+        ("name\n  \n", "expected a name"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            course_key.read_names(names(text))
+    for asked in ("0-99", "x", "30"):
+        with pytest.raises(ValueError, match="chapters must be"):
+            student_notebooks.chapters_of(ROOT, asked)
+    with pytest.raises(ValueError, match="clone of this book"):
+        student_notebooks.chapters_of(tmp_path, "1")
+    changed = json.loads((folder / "course.json").read_text())
+    changed["students"][0]["faults"] = list(course.students[1].faults)
+    (tmp_path / "course.json").write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="has changed since"):
+        course_key.read(tmp_path)
+    assert course_key.read(folder) == course
+    other = replace(course, identity="another")
+    shutil.copytree(folder / "students" / "absent", tmp_path / "handed")
+    assert all(
+        "is of another course" in line
+        for line in grades.grade_one(other, course.student("absent"), tmp_path / "handed").remarks
+    )
+    (tmp_path / "handed" / "01_attention.ipynb").write_bytes(b" " * (submission.MOST + 1))
+    assert "the most that is read" in grades.grade_one(course, course.student("absent"), tmp_path / "handed").remarks[0]

@@ -1,0 +1,136 @@
+"""One student's notebooks, judged in a process of their own: only the answers are run, and the statements they need.
+
+This is no sandbox: the code is the student's. What it can be kept from is said in `isolate`.
+"""
+
+import ast
+import ctypes
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from vitbook_workshop.exercises.progress import checked
+
+MOST = 20_000_000  # bytes of a notebook
+
+
+def judge_all(
+    tell: Callable, folder: str, notebooks: dict[str, str], asked: dict[str, list[str]], numbers: dict
+) -> None:
+    """Tell the judgement of each exercise. notebooks: name → path; asked: name → exercises; numbers: by exercise."""
+    tell(network="off" if isolate(Path(folder)) else "on")
+    from vitbook_workshop.exercises import EXERCISES, broken_vit, with_numbers
+    from vitbook_workshop.exercises.grading import judge
+
+    judged: dict[str, dict] = {}
+    for name, path in notebooks.items():
+        cells = code_of(Path(path))
+        for exercise in asked[name]:
+            tell(doing=exercise)
+            try:
+                attempt, written = attempt_at(exercise, cells)
+                if exercise in numbers:
+                    one = with_numbers(exercise, numbers[exercise])
+                else:
+                    one = broken_vit.repaired if exercise == "broken_vit.repaired" else EXERCISES[exercise]
+                found = judge(one, attempt)
+                judged[exercise] = dict(state=found.state, mistakes=found.mistakes, said=str(found), written=written)
+            except BaseException as error:  # whatever a student's code raises, exit() among them
+                said = f"not yet: the cells before it stop with {type(error).__name__}: {error}"
+                judged[exercise] = dict(state="wrong", mistakes=[], said=" ".join(said.split())[:300], written="")
+            tell(judged=judged)
+
+
+def code_of(path: Path) -> list[str]:
+    """The code cells of a notebook. Raises ValueError for a file that is none, or too large."""
+    if path.stat().st_size > MOST:
+        raise ValueError(f"{path.name} has {path.stat().st_size:,} bytes; the most that is read is {MOST:,}")
+    try:
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError(f"{path.name} is no Jupyter notebook of format 4") from None
+
+
+def attempt_at(exercise: str, cells: list[str]) -> tuple[object, str]:
+    """The value that a notebook hands to `check`, and the code that made it; None where it checks no such exercise.
+
+    Run are the statements that the value depends on, found backwards by the names that they bind.
+    """
+    place = next((i for i, cell in reversed(list(enumerate(cells))) if exercise in checked(cell)), None)
+    if place is None:
+        return None, ""
+    before = [statement for cell in cells[:place] for statement in _statements(cell)]
+    call = next(
+        node
+        for node in ast.walk(ast.Module(_statements(cells[place]), []))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check" and node.args[0].value == exercise
+    )
+    given = call.args[1] if len(call.args) > 1 else next(part.value for part in call.keywords if part.arg == "attempt")
+    needed, kept = _loaded(given), []
+    for statement in reversed(before):
+        if bound := _bound(statement) & needed:
+            if not isinstance(statement, ast.AugAssign | ast.For | ast.While | ast.If | ast.With | ast.Try):
+                needed -= bound
+            needed |= _loaded(statement)
+            kept.append(statement)
+    kept.reverse()
+    names: dict = {"__name__": "__main__"}
+    for statement in kept:
+        exec(compile(ast.fix_missing_locations(ast.Module([statement], [])), "answer", "exec"), names)
+    value = eval(compile(ast.fix_missing_locations(ast.Expression(given)), "answer", "eval"), names)
+    own = [ast.unparse(statement) for statement in kept if not isinstance(statement, ast.Import | ast.ImportFrom)]
+    return value, "\n".join(own)
+
+
+def _statements(cell: str) -> list[ast.stmt]:
+    """Of a cell without the lines that only notebooks know; none where it is no Python."""
+    try:
+        return ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", cell, flags=re.M)).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """The names that a statement gives a value, at whatever depth of loops and branches."""
+    found = set()
+    for part in ast.walk(statement):
+        if isinstance(part, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            found.add(part.name)
+        elif isinstance(part, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in part.names}
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            found.add(part.id)
+    return found
+
+
+def isolate(folder: Path) -> bool:
+    """Write nowhere but in this folder, and reach no network where the system lets a process give that up (Linux).
+
+    Returns whether the network is off. Code that means harm gets around the first.
+    """
+    os.chdir(folder)
+    allowed = (f"{folder.resolve()}{os.sep}", os.devnull)
+
+    def refuse(event: str, arguments: tuple) -> None:
+        if event != "open" or not isinstance(arguments[0], str | bytes):
+            return
+        path, mode, flags = arguments
+        if (mode and set("wxa+") & set(mode)) or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            where = os.path.realpath(os.fsdecode(path))
+            if not where.startswith(allowed) and "__pycache__" not in where:
+                raise PermissionError(f"it writes outside its folder: {where}")
+
+    sys.addaudithook(refuse)
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, network = 0x10000000, 0x40000000
+    return libc.unshare(user | network) == 0
