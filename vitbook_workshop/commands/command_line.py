@@ -463,12 +463,38 @@ class CourseGrade:
 
 
 @dataclass(frozen=True)
+class CourseQuiz:
+    """Write questions with answers to choose from, five a chapter: to print, with a key, and for Moodle."""
+
+    folder: Positional[Path]  # for quiz.md, key.md and moodle.xml
+    chapters: str = "1-9"  # which, as 1-9 or 1,3,5
+    seed: int = 0  # draws the order of questions and answers
+
+    def __call__(self) -> None:
+        from vitbook._common.files import write_whole
+        from vitbook_workshop.course import quiz, student_notebooks
+
+        there = {int(name[:2]): name for name in quiz.chapters()}
+        chosen = [there[number] for number in student_notebooks.numbers_of(self.chapters, there)]
+        asked = [question for name in chosen for question in quiz.questions(name, self.seed)]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, content in (
+            ("quiz.md", quiz.markdown(asked).encode()),
+            ("key.md", quiz.markdown(asked, key=True).encode()),
+            ("moodle.xml", quiz.moodle(asked)),
+        ):
+            write_whole(self.folder / name, content)
+            print(f"wrote {self.folder / name}")
+
+
+@dataclass(frozen=True)
 class Course:
     """Give this book to a class: notebooks for each student, grades, and what the class has misunderstood."""
 
     work: (
         Annotated[CourseNew, tyro.conf.subcommand("new", prefix_name=False)]
         | Annotated[CourseGrade, tyro.conf.subcommand("grade", prefix_name=False)]
+        | Annotated[CourseQuiz, tyro.conf.subcommand("quiz", prefix_name=False)]
     )
 
     def __call__(self) -> None:

@@ -5,6 +5,7 @@ And what the teacher keeps for oneself: the same with the answers.
 
 import json
 import re
+from collections.abc import Collection
 from copy import deepcopy
 from pathlib import Path
 
@@ -23,18 +24,21 @@ def chapters_of(book: Path, asked: str) -> dict[str, dict]:
     there = {int(path.stem[:2]): path for path in sorted((book / "chapters").glob("[0-9][0-9]_*.ipynb"))}
     if not there:
         raise ValueError(f"{book.resolve()} must be a clone of this book, with chapters/")
+    return {
+        there[number].stem: json.loads(there[number].read_text(encoding="utf-8")) for number in numbers_of(asked, there)
+    }
+
+
+def numbers_of(asked: str, there: Collection[int]) -> list[int]:
+    """Of "1-9" or "1,3,5", ascending. Raises ValueError for anything else, and for numbers that are not there."""
     try:
         ranges = [[int(end) for end in part.split("-")] for part in asked.split(",")]
-        numbers = [number for ends in ranges for number in range(ends[0], ends[-1] + 1)]
+        numbers = {number for ends in ranges for number in range(ends[0], ends[-1] + 1)}
     except ValueError:
         raise ValueError(f"chapters must be numbers such as 1-9 or 1,3,5, got {asked}") from None
-    if missing := set(numbers) - set(there) or (set() if numbers else {asked}):
-        raise ValueError(
-            f"chapters must be among {min(there)} to {max(there)}, got {', '.join(map(str, sorted(missing)))}"
-        )
-    return {
-        there[number].stem: json.loads(there[number].read_text(encoding="utf-8")) for number in sorted(set(numbers))
-    }
+    if not numbers or numbers - set(there):
+        raise ValueError(f"chapters must be among {min(there)} to {max(there)}, got {asked}")
+    return sorted(numbers)
 
 
 def write_all(course: Course, folder: Path, chapters: dict[str, dict]) -> None:
