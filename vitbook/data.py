@@ -6,19 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from PIL import Image, ImageDraw
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset, default_collate
+from torch.utils.data import DataLoader, StackDataset, default_collate
 
 from vitbook._common.files import ASSETS
 from vitbook._common.images import center_crop, decode_image, looks_like_image, read_pixels, to_tensor
 from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_sizes
 from vitbook._downloads.datasets import CIFAR10_CLASSES, SOURCES
+from vitbook.image_files import ImageFiles
 from vitbook.patches import Images
 
 Levels = UInt8[Tensor, "batch channels height width"]  # 0 to 255
@@ -27,13 +29,15 @@ PerChannel = Float[Tensor, " channels"]
 PHOTOGRAPHS = ("china", "flower", "portrait")
 TEST_SHARE = 0.2  # of a folder's images, for testing
 MAX_SIDE = 8192  # pixels; of larger images no training set fits into memory
+MAX_BYTES = 2**30  # of a folder's images in memory; of more, each is read from its file whenever it is needed
+MOMENTS_OF = 2000  # images in files, from which their mean and standard deviation are estimated
 
 
 @dataclass(frozen=True)
 class Split:
     """Some of a data set's images, and what they show."""
 
-    images: Levels
+    images: Levels | ImageFiles
     labels: Int64[Tensor, " batch"]  # indices into class_names
 
     def __len__(self) -> int:
@@ -45,7 +49,7 @@ class Split:
         if chosen.dtype != bool or chosen.shape != (len(self),):
             raise ValueError(f"chosen must be bool of shape (N,) = ({len(self)},), got {chosen.dtype} {chosen.shape}")
         index = torch.from_numpy(np.flatnonzero(chosen))
-        return Split(self.images[index], self.labels[index])
+        return Split(cast(Levels | ImageFiles, self.images[index]), self.labels[index])
 
 
 @dataclass(frozen=True)
@@ -69,12 +73,18 @@ class Dataset:
         """Standard deviation of each channel, likewise; 1 where a channel has a single level."""
         return self.moments[1]
 
+    @property
+    def in_files(self) -> bool:
+        """Whether the images stay in their files."""
+        return isinstance(self.train.images, ImageFiles)
+
     @cached_property
     def moments(self) -> tuple[PerChannel, PerChannel]:
         """Mean and standard deviation, computed once."""
         if self.given_moments:
             return self.given_moments
-        mean, std = mean_and_std(self.train.images)
+        some = self.train.images[:: len(self.train) // MOMENTS_OF + 1 if self.in_files else 1]
+        mean, std = mean_and_std(loaded(some))
         return mean, torch.where(std > 0, std, 1.0)  # a single level is left unscaled
 
     def with_validation(self, fraction: float, seed: int = 0) -> "Dataset":
@@ -93,7 +103,7 @@ class Dataset:
         """
         few = self.train if share == 1 else split_at_random(self.train, share, seed, self.class_names)[1]
         index = torch.arange(len(self.train) if length is None else length) % len(few)
-        return replace(self, train=Split(few.images[index], few.labels[index]))
+        return replace(self, train=Split(cast(Levels | ImageFiles, few.images[index]), few.labels[index]))
 
     def normalize(self, images: Levels) -> Images:
         """Images as a model expects them: each channel with mean 0 and standard deviation 1 over the training set."""
@@ -110,7 +120,7 @@ class Dataset:
             return self.normalize(images), labels
 
         generator = torch.Generator().manual_seed(seed)
-        pairs = TensorDataset(split.images, split.labels)
+        pairs = StackDataset(*cast(Any, (split.images, split.labels)))
         return DataLoader(pairs, batch_size, shuffle=shuffle, generator=generator, collate_fn=batch)
 
 
@@ -126,6 +136,11 @@ def mean_and_std(images: Levels) -> tuple[PerChannel, PerChannel]:
     mean = share @ level
     variance = (share * (level - mean[:, None]) ** 2).sum(dim=1)
     return mean.float(), variance.sqrt().float()
+
+
+def loaded(images: Levels | ImageFiles) -> Levels:
+    """Images in memory; of those in files, the middle of each."""
+    return images.load() if isinstance(images, ImageFiles) else images
 
 
 def normalize(images: Levels, mean: PerChannel, std: PerChannel) -> Images:
@@ -173,6 +188,8 @@ def load_dataset(
     validation: float = 0.1,
     seed: int = 0,
     image_size: int | None = None,
+    in_files: bool = False,
+    workers: int | None = None,
     mirrors: Sequence[str] = (),
     progress: bool = True,
 ) -> Dataset:
@@ -184,6 +201,7 @@ def load_dataset(
         package are downloaded once, verified, and kept in `vitbook._downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
+    in_files: whether a folder's images stay in their files however few they are; workers: as in `load_folder`.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
     Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
@@ -198,13 +216,16 @@ def load_dataset(
         raise ValueError(f"{name!r} is a public data set, and {folder} a folder of images: {other}")
     if public and image_size is not None:
         raise ValueError(f"image_size is for folders of your own images; those of {name} have a fixed size")
+    if public and in_files:
+        raise ValueError(f"random resized crops are for folders of your own images; those of {name} are small already")
     if public and str(name) == "digits":
         dataset = digits()
     elif public:
         train, test, class_names = SOURCES[str(name)].load(data_dir, mirrors, progress)
         dataset = Dataset(str(name), Split(*train), Split(*test), class_names)
     elif folder.is_dir():
-        dataset = load_folder(folder, 64 if image_size is None else image_size)
+        size = 64 if image_size is None else image_size
+        dataset = load_folder(folder, size, in_files=in_files, workers=workers)
     else:
         raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
@@ -233,12 +254,22 @@ def digits(test_fraction: float = 0.2, seed: int = 0) -> Dataset:
     return Dataset("digits", Split(images[train], labels[train]), Split(images[test], labels[test]), names)
 
 
-def load_folder(folder: Path, image_size: int = 64, test_fraction: float = TEST_SHARE, seed: int = 0) -> Dataset:
+def load_folder(
+    folder: Path,
+    image_size: int = 64,
+    test_fraction: float = TEST_SHARE,
+    seed: int = 0,
+    in_files: bool = False,
+    workers: int | None = None,
+) -> Dataset:
     """Your own images, of any size and kind: a sub-folder for each class, named after it, with its images in it.
 
     The middle square of each image is scaled to image_size pixels; where every file has more than three channels, so
     has the data set. A share of every class, chosen by `seed`, is for testing. Passed over: what begins with a dot, and
     folders that hold a training run, with all below them.
+
+    in_files: whether the images stay in their files, to be decoded as they are needed. They do so anyway where they
+    would take more than `MAX_BYTES`. workers: processes that then decode; as many as there are processors if None.
 
     Raises ValueError for fewer than two classes or images in one, for sub-folders such as train and test, for a
     training run among images, for a file that is no image or has other channels, and for a link that leads back;
@@ -249,16 +280,26 @@ def load_folder(folder: Path, image_size: int = 64, test_fraction: float = TEST_
         raise ValueError(f"image_size must be at most {MAX_SIDE:,}, got {image_size}")
     classes = classes_in(folder)
     labels = [label for label, files in enumerate(classes.values()) for _ in files]
+    files = [file for files in classes.values() for file in files]
+    if in_files or len(files) * 3 * image_size**2 > MAX_BYTES:
+        images = ImageFiles.listed(files, image_size, folder, workers)
+    else:
+        images = _in_memory(files, image_size)
+    train, test = split_at_random(Split(images, torch.tensor(labels)), test_fraction, seed, tuple(classes))
+    return Dataset(folder.resolve().name, train, test, tuple(classes))
+
+
+def _in_memory(files: Sequence[Path], image_size: int) -> Levels:
+    """The middle of each image. Raises ValueError where they have not all as many channels."""
     images, first = torch.empty(0), Path()
-    for i, file in enumerate(file for files in classes.values() for file in files):
+    for i, file in enumerate(files):
         image = to_tensor(center_crop(read_pixels(file), image_size, image_size))
         if not i:
-            images, first = torch.empty(len(labels), *image.shape, dtype=torch.uint8), file
+            images, first = torch.empty(len(files), *image.shape, dtype=torch.uint8), file
         if len(image) != images.shape[1]:
             raise ValueError(f"{file} has {len(image)} channels, {first} has {images.shape[1]}: all must have as many")
         images[i] = image
-    train, test = split_at_random(Split(images, torch.tensor(labels)), test_fraction, seed, tuple(classes))
-    return Dataset(folder.resolve().name, train, test, tuple(classes))
+    return images
 
 
 _PARTS = {"train", "training", "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing"}

@@ -43,14 +43,18 @@ from vitbook.data import Dataset, Split, normalize
 from vitbook.distillation import soft_distillation_loss
 from vitbook.embedding import ImageEmbedding
 from vitbook.finetuning import layer_groups, train_mode
+from vitbook.image_files import ImageFiles, Key, Reader
 from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import flushing_denormals, has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
-ORDER, STEP = 0, 1  # what random numbers are for, so that those of an epoch and of a step do not repeat each other
+# what random numbers are for, so that those of an epoch, of a step and of a crop do not repeat each other
+ORDER, STEP, CROP = 0, 1, 2
 
 OPTIMIZERS = ("adamw", "muon")
+RESIZES = ("center", "random")
+_CHOICES = {"optimizer": OPTIMIZERS, "resize": RESIZES}
 
 # The least value of a setting, and what it stays below; of all others, 0 and infinity, or what torch can count to.
 _RANGES = {
@@ -84,6 +88,8 @@ class TrainConfig:
     teacher_temperature: float = 1.0  # by which logits are divided before student and teacher are compared
     randaugment_ops: int = 0  # RandAugment's operations on each image; 0 for none
     randaugment_magnitude: float = 9.0  # how far they go; at 10 as far as the paper's
+    # how a folder's photographs become the model's size: their middle, or a random resized crop (timm's, torchvision's)
+    resize: str = "center"
     affine: float = 1.0  # strength of random turns, moves and zooms: at 1 up to 10°, 8 % and 10 %
     crop: int = 0  # pixels by which images are moved at most along each axis
     flip: bool = False  # whether half of the images are mirrored, left to right
@@ -106,7 +112,7 @@ class TrainConfig:
         for field in fields(self):
             name, kind, value = field.name, field.type, getattr(self, field.name)
             if kind is str:
-                check_choice(name, value, OPTIMIZERS)
+                check_choice(name, value, _CHOICES[name])
                 continue
             if not is_of_type(kind, value):
                 named = kind.__name__ if isinstance(kind, type) else kind
@@ -208,6 +214,8 @@ def check_fit(model: nn.Module, data: Dataset, config: TrainConfig) -> None:
         raise ValueError(f"batch_size must be divisible by {parts}, got {config.batch_size}")
     if config.crop >= (side := min(data.train.images.shape[2:])):
         raise ValueError(f"crop must be less than {side}, the images' side in pixels, got {config.crop}")
+    if config.resize == "random" and not isinstance(data.train.images, ImageFiles):
+        raise ValueError("resize random needs images in files, got images that have their size already")
     if config.patience and data.validation is None:
         raise ValueError(f"patience {config.patience} needs validation images, got none")
     if config.layer_decay != 1 and config.optimizer != "adamw":
@@ -235,7 +243,12 @@ class Training:
         check_fit(model, data, config)
 
         self.device = next(model.parameters()).device
-        self.images, self.labels = data.train.images.to(self.device), data.train.labels.to(self.device)
+        self.labels = data.train.labels.to(self.device)
+        self.images, self.reader = data.train.images, None
+        if isinstance(self.images, ImageFiles):
+            self.reader = Reader(self.images)
+        else:
+            self.images = self.images.to(self.device)
         self.mean, self.std = data.mean.to(self.device), data.std.to(self.device)
         if teacher is not None:
             teacher = copy.deepcopy(teacher).to(self.device).eval().requires_grad_(False)
@@ -268,6 +281,7 @@ class Training:
         self.best: dict = {}  # the record of the epoch that was best
         self.best_weights: dict[str, Tensor] = {}
         self.curve = torch.zeros(self.epoch_steps, 3, device=self.device)  # loss, accuracy, length of the gradient
+        self.read: Iterator[Tensor] = iter(())  # the batches of this epoch that are left, of images in files
         self.state = {
             "model": model,
             "ema": self.ema,
@@ -294,6 +308,8 @@ class Training:
         train_mode(self.model)
         generator = torch.Generator().manual_seed(_one_seed(self.config.seed, ORDER, engine.state.epoch))
         self.order = torch.randperm(len(self.labels), generator=generator).to(self.device)
+        if self.reader is not None:
+            self.read = self.reader.read(self.keys(engine.state.epoch))
         self.clock = time.perf_counter()
 
     def set_learning_rate(self) -> None:
@@ -338,13 +354,25 @@ class Training:
         for embedding in self.embeddings:
             embedding.patch_dropout = share
 
-    def batch(self, position: int) -> tuple[Tensor, Tensor]:
-        """This process's share of a batch of the epoch, augmented: (b, C, H, W), and labels (b,) or targets (b, K)."""
+    def chosen(self, position: int) -> slice:
+        """Which places in the epoch's order are this process's share of a batch."""
         share = self.config.batch_size // self.processes
         start = position * self.config.batch_size + self.rank * share
-        chosen = self.order[start : start + share]
+        return slice(start, start + share)
+
+    def keys(self, epoch: int) -> list[list[Key]]:
+        """What is still to be read in an epoch: each image by its number, its crop by seed, epoch, place and number."""
+        order, batches = self.order.tolist(), range(self.step % self.epoch_steps, self.epoch_steps)
+        drawn = (self.config.seed, CROP, epoch) if self.config.resize == "random" else None
+        keys: list[Key] = [(i, drawn and (*drawn, place, i)) for place, i in enumerate(order)]
+        return [keys[self.chosen(position)] for position in batches]
+
+    def batch(self, position: int) -> tuple[Tensor, Tensor]:
+        """This process's share of a batch of the epoch, augmented: (b, C, H, W), and labels (b,) or targets (b, K)."""
+        chosen = self.order[self.chosen(position)]
+        images = cast(Tensor, self.images[chosen]) if self.reader is None else next(self.read).to(self.device)
         moments, num_classes = (self.mean, self.std), len(self.data.class_names)
-        return augmented(self.images[chosen], self.labels[chosen], self.config, *moments, num_classes)
+        return augmented(images, self.labels[chosen], self.config, *moments, num_classes)
 
     @torch.no_grad()
     def ask_teacher(self, images: Tensor) -> Tensor | None:
@@ -413,7 +441,8 @@ class Training:
         if self.data.validation is None:
             return {}
         split = self.data.validation
-        split = Split(split.images[self.rank :: self.processes], split.labels[self.rank :: self.processes])
+        images = cast(Tensor | ImageFiles, split.images[self.rank :: self.processes])
+        split = Split(images, split.labels[self.rank :: self.processes])
         sums = torch.zeros(3, dtype=torch.float64)
         if len(split):  # of few images, some processes get none
             with self.autocast:
@@ -526,8 +555,12 @@ def _versions() -> dict[str, str]:
 
 
 def fingerprint(split: Split | None) -> str | None:
-    """The SHA-256 of some images and their labels; None where there are none."""
-    return None if split is None else _digest(split.images, split.labels)
+    """The SHA-256 of images, or of their files' names and sizes, and of their labels; None where there are none."""
+    if split is None:
+        return None
+    if isinstance(split.images, ImageFiles):
+        return hashlib.sha256((split.images.fingerprint() + _digest(split.labels)).encode()).hexdigest()
+    return _digest(split.images, split.labels)
 
 
 def _digest(*tensors: Tensor) -> str:

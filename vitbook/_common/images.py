@@ -1,8 +1,11 @@
 """Image files of any kind as one kind: upright, red, green and blue, 0 to 255; or of more channels than these."""
 
 import io
+import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 import torch
@@ -14,10 +17,12 @@ from torch import Tensor
 FORMATS = ("AVIF", "BMP", "GIF", "HEIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 _SUFFIXES = {".avif": "AVIF", ".heic": "HEIF", ".heif": "HEIF", ".npy": "NumPy"}  # not known to every Pillow
 _BRANDS = {b"avif": "AVIF", b"avis": "AVIF", **dict.fromkeys((b"heic", b"heix", b"hevc", b"mif1", b"msf1"), "HEIF")}
+_NUMPY = b"\x93NUMPY"  # how NumPy's files begin
 _WHITES = (255, 4095, 65_535)  # of 8, 12 and 16 bits
 
 Channels = UInt8[np.ndarray, "_ _ _"]  # (H, W, C), C more than three
 Pixels = Image.Image | Channels
+Box = tuple[float, float, float, float]  # left, top, right and bottom, in pixels
 
 
 def looks_like_image(path: Path) -> bool:
@@ -41,9 +46,13 @@ def read_pixels(path: Path) -> Pixels:
 
 def image_content(path: Path) -> bytes:
     """The bytes of a file. Raises ValueError for a folder, pipe, socket or device."""
+    _check_file(path)
+    return path.read_bytes()
+
+
+def _check_file(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} must be an image file, got a folder, pipe, socket or device")  # a pipe would block
-    return path.read_bytes()
 
 
 def decode_image(content: bytes, name: str) -> Image.Image:
@@ -66,21 +75,23 @@ def decode_pixels(content: bytes, name: str) -> Pixels:
     An array is (H, W), (H, W, C) or (C, H, W), its shortest axis being the channels, of whole numbers.
     """
     try:
-        if content.startswith(b"\x93NUMPY"):
+        if content.startswith(_NUMPY):
             return _from_array(np.load(io.BytesIO(content), allow_pickle=False))
-        image = open_image(content)
+        image = open_image(io.BytesIO(content))
         return _from_array(_all_samples(content)) if image is None else to_rgb(image)
     except Exception as error:  # a damaged file can fail anywhere in its decoder, and in any way
         reason = "its format is unknown" if isinstance(error, Image.UnidentifiedImageError) else str(error)
         raise ValueError(f"{name} cannot be read as an image: {reason}") from None
 
 
-def open_image(content: bytes) -> Image.Image | None:
+def open_image(file: io.BufferedIOBase) -> Image.Image | None:
     """An image whose pixels are not decoded yet; None for a TIFF of more channels than Pillow has.
 
     Raises ValueError where a decoder is not installed, and what Pillow raises.
     """
-    kind = _BRANDS.get(content[8:12]) if content[4:8] == b"ftyp" else None
+    head = file.read(12)
+    file.seek(0)
+    kind = _BRANDS.get(head[8:]) if head[4:8] == b"ftyp" else None
     if kind == "HEIF":
         try:
             from pi_heif import register_heif_opener  # pyright: ignore[reportMissingImports]
@@ -91,16 +102,102 @@ def open_image(content: bytes) -> Image.Image | None:
     if kind and kind not in Image.OPEN:
         raise ValueError(f"this Pillow was built without {kind}; newer ones have it")
     known = [name for name in FORMATS if name in Image.OPEN]
-    if content[:4] not in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
-        return Image.open(io.BytesIO(content), formats=known)
+    if head[:4] not in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        return Image.open(cast(IO[bytes], file), formats=known)
     try:
-        image = Image.open(io.BytesIO(content), formats=known)
+        image = Image.open(cast(IO[bytes], file), formats=known)
     except Image.UnidentifiedImageError:
         return None
     tags = getattr(image, "tag_v2", {})
     samples, of_light = tags.get(277, 1), tags.get(262) in (1, 2)
     alpha = samples == 4 and tags.get(262) == 2 and tags.get(338) in ((1,), (2,))
     return None if samples > 3 and of_light and not alpha else image
+
+
+def image_facts(path: Path) -> tuple[int, int, int]:
+    """Height and width, as the file stores them, and channels; of most files the header alone is read.
+
+    Errors are those of `read_image`.
+    """
+    _check_file(path)
+    with path.open("rb") as file:
+        numpy = file.read(6) == _NUMPY
+        file.seek(0)
+        try:
+            image = None if numpy else open_image(file)
+            if image is not None:
+                return image.height, image.width, 3
+        except Exception:  # what is wrong, decoding says
+            pass
+    rows, columns, channels = np.asarray(read_pixels(path)).shape
+    return rows, columns, channels
+
+
+def read_crop(
+    path: Path, choose: Callable[[int, int], Box], side: int, kernel: str, size: int | None = None
+) -> UInt8[np.ndarray, "C side side"]:
+    """A rectangle of an image file, scaled to a square of `side` pixels.
+
+    choose: says which, for the height and width of the upright image. Of a JPEG, no more is decoded than that takes:
+    every second, fourth or eighth pixel, such that the rectangle is still at least twice as large as the square, and
+    no row below it. kernel: Pillow's name for the weights; size: of the file, in bytes, as it was. Raises ValueError
+    where that has changed, and as `read_image`.
+    """
+    content = image_content(path)
+    if size is not None and len(content) != size:
+        raise ValueError(f"{path} has changed since it was listed: it had {size:,} bytes, now it has {len(content):,}")
+    try:
+        image = None if content.startswith(_NUMPY) else open_image(io.BytesIO(content))
+        turn = image.getexif().get(274, 1) if image is not None and "exif" in image.info else 1
+    except Exception:  # what is wrong, the other way says
+        image, turn = None, 1
+    if image is None or image.format != "JPEG":
+        pixels = decode_pixels(content, str(path))
+        levels = np.asarray(pixels)
+        return _scaled(pixels, choose(*levels.shape[:2]), side, kernel)
+    there = image.size
+    width, height = there[::-1] if turn in (5, 6, 7, 8) else there
+    left, top, right, bottom = choose(height, width)
+    wanted = min(right - left, bottom - top) / (2 * side)
+    shrink = max(by for by in (1, 2, 4, 8) if by <= max(wanted, 1))
+    if shrink > 1:
+        image.draft(image.mode, (there[0] // shrink, there[1] // shrink))
+    last = math.ceil(bottom * image.height / height) + 4 if turn == 1 else image.height  # what the kernel reaches
+    if not _decoded_to(image, last):
+        image = Image.open(io.BytesIO(content), formats=("JPEG",))
+        image.draft(image.mode, (there[0] // shrink, there[1] // shrink))
+    try:
+        image.load()
+        image = image if image.mode == "RGB" and turn == 1 else to_rgb(image)
+    except Exception as error:
+        raise ValueError(f"{path} cannot be read as an image: {error}") from None
+    across, down = image.width / width, image.height / height
+    return _scaled(image, (left * across, top * down, right * across, bottom * down), side, kernel)
+
+
+def _decoded_to(image: Image.Image, row: int) -> bool:
+    """Decode a JPEG down to a row, and say whether that went well. What lies below is then black.
+
+    Pillow has no call for that, but the rows that it reads are those of the tile. In the end its decoder says that
+    some are left, with the same error as for a damaged file; but then the last row is black.
+    """
+    name, (left, top, right, bottom), *how = image.tile[0]  # pyright: ignore[reportAttributeAccessIssue]
+    if row >= bottom:
+        return True
+    image.tile = [(name, (left, top, right, row), *how)]  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        image.load()
+    except OSError:
+        pass
+    return not image.tile and any(image.crop((0, row - 1, right, row)).getbbox() or ())  # pyright: ignore
+
+
+def _scaled(pixels: Pixels, box: Box, side: int, kernel: str) -> UInt8[np.ndarray, "C side side"]:
+    """A rectangle scaled to a square."""
+    bands = [pixels] if isinstance(pixels, Image.Image) else map(Image.fromarray, np.moveaxis(pixels, 2, 0))
+    parts = [np.asarray(band.resize((side, side), Image.Resampling[kernel], box=box)) for band in bands]
+    levels = np.stack(parts) if isinstance(pixels, np.ndarray) else parts[0].transpose(2, 0, 1)
+    return np.ascontiguousarray(levels)
 
 
 def _all_samples(content: bytes) -> np.ndarray:

@@ -40,6 +40,7 @@ class Run:
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
     validation: float = 0.1  # share of the training images that is set apart to choose by; 0 for none
+    workers: int | None = None  # processes that decode a folder's images; as many as processors if not given
     folder: Path | None = None  # where to keep what comes of it; runs/MODEL if not given
     train: TrainConfig = field(default_factory=TrainConfig)  # how the model is trained
     # its shape; channels, num_classes and, except for a folder's images, image_size are those of the data
@@ -161,5 +162,7 @@ def load_images(run: Run, progress: bool = True) -> Dataset:
     height, width = run.vit.image_size
     if image_folder(run) and height != width:
         raise ValueError(f"image_size must be a square for a folder's images, got {height}×{width}")
-    size = {"image_size": height} if image_folder(run) else {}
-    return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **size)
+    settings: dict[str, Any] = {"in_files": run.train.resize == "random", "workers": run.workers}
+    if image_folder(run):
+        settings["image_size"] = height
+    return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **settings)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
+from typing import cast
 
 import ignite.distributed as idist
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from vitbook._common.files import alone_in
 from vitbook.cnn import CNNConfig, WhiteningCNN
+from vitbook.data import loaded
 from vitbook.engine import check_fit, fit
 from vitbook.finetuning import prepare
+from vitbook.image_files import ImageFiles
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.loading import OpenedWeights
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -39,6 +42,9 @@ def train_run(
         raise ValueError(f"folder must be outside the images in {images}, got {run.place}")
     with _processes():
         data = load_images(run, progress)
+        if data.in_files and idist.get_rank() == 0:
+            images = cast(ImageFiles, data.train.images)
+            print(f"{len(images):,} photographs to train on stay in their files; {images.workers} processes read them")
         height, width = data.train.images.shape[2:]
         shape = dict(image_size=(height, width), channels=data.train.images.shape[1], num_classes=len(data.class_names))
         torch.manual_seed(run.train.seed)
@@ -47,7 +53,7 @@ def train_run(
             raise ValueError(f"init {run.init} is for a Vision Transformer: drop it, or cnn {run.cnn}")
         if run.cnn:
             model = WhiteningCNN(CNNConfig(**shape, widths=run.cnn))
-            model.whiten(data.normalize(data.train.images[:5000]))
+            model.whiten(data.normalize(loaded(data.train.images[:5000])))
         elif run.init is not None:
             model, moments = _begun_with(run.init, run.vit, weights)
             data = replace(data, given_moments=moments)

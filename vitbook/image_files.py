@@ -1,0 +1,167 @@
+"""Photographs that stay in their files: an index of them, and crops that are decoded as they are needed.
+
+Which crop of an image is drawn depends on the seed, the epoch and the image alone, so that it does not matter which
+process draws it, how many there are, or where a training run was interrupted.
+"""
+
+import hashlib
+import math
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from vitbook._common.images import Box, image_facts, read_crop
+
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # timm's and torchvision's: share of the area, width over height
+_TRIES = 10  # as there
+
+Key = tuple[int, tuple[int, ...] | None]  # an image's place, and the numbers from which its crop is drawn; None: middle
+
+
+def random_resized_crop(height: int, width: int, random: np.random.RandomState) -> Box:
+    """A rectangle of an image, to be scaled to the model's size: left, top, right and bottom in pixels.
+
+    A share of the area, drawn uniformly from `SCALE`, in proportions whose logarithm is drawn uniformly from `RATIO`;
+    where ten of these do not fit, the largest middle whose proportions do. Szegedy et al. 2015; as in torchvision.
+    """
+    for _ in range(_TRIES):
+        area = height * width * random.uniform(*SCALE)
+        ratio = math.exp(random.uniform(*map(math.log, RATIO)))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            top, left = random.randint(height - down + 1), random.randint(width - across + 1)
+            return left, top, left + across, top + down
+    return _middle(height, width, *RATIO)
+
+
+def _middle(height: int, width: int, lowest: float = 1.0, highest: float = 1.0) -> Box:
+    """The largest middle of an image whose width over height lies in these bounds."""
+    ratio = min(max(width / height, lowest), highest)
+    across, down = min(width, height * ratio), min(height, width / ratio)
+    left, top = (width - across) / 2, (height - down) / 2
+    return left, top, left + across, top + down
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """Photographs in files, each seen as a square of `side` pixels, uint8 (C, side, side).
+
+    `images[3]` decodes the middle of one. `images[index]`, with a slice or a tensor of numbers, is an `ImageFiles` of
+    those, and decodes nothing. Reading raises ValueError for a file that has changed since it was listed.
+    """
+
+    paths: np.ndarray  # (N,) of str
+    bytes: np.ndarray  # (N,), the sizes of the files
+    channels: int
+    side: int
+    folder: Path  # what the fingerprint calls them below
+    workers: int = 0  # processes that decode; 0 for the one that asks
+
+    @classmethod
+    def listed(cls, files: Sequence[Path], side: int, folder: Path, workers: int | None = None) -> "ImageFiles":
+        """These files, whose headers alone are read.
+
+        Raises ValueError for one that is no image, and for one of other channels than the first.
+        """
+        facts = [image_facts(file) for file in files]
+        for file, (_, _, channels) in zip(files, facts, strict=True):
+            if channels != facts[0][2]:
+                first = f"{files[0]} has {facts[0][2]}: all must have as many"
+                raise ValueError(f"{file} has {channels} channels, {first}")
+        sizes = np.array([file.stat().st_size for file in files])
+        workers = min(os.cpu_count() or 1, 8) if workers is None else workers
+        return cls(np.array([str(file) for file in files], object), sizes, facts[0][2], side, folder, workers)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def shape(self) -> torch.Size:
+        """As of the tensor of them all."""
+        return torch.Size((len(self), self.channels, self.side, self.side))
+
+    def __getitem__(self, chosen: int | slice | Tensor) -> "Tensor | ImageFiles":
+        if isinstance(chosen, int):
+            return torch.from_numpy(self.read((chosen, None)))
+        index = chosen if isinstance(chosen, slice) else chosen.cpu().numpy()
+        return replace(self, paths=self.paths[index], bytes=self.bytes[index])
+
+    def read(self, key: Key) -> UInt8[np.ndarray, "C side side"]:
+        """One image: the middle, scaled as `center_crop` does it, or a random resized crop, with bilinear weights."""
+        place, drawn = key
+
+        def choose(height: int, width: int) -> Box:
+            if drawn is None:
+                return _middle(height, width)
+            return random_resized_crop(height, width, random_from(*drawn))
+
+        kernel = "BICUBIC" if drawn is None else "BILINEAR"
+        return read_crop(Path(self.paths[place]), choose, self.side, kernel, int(self.bytes[place]))
+
+    def load(self) -> UInt8[Tensor, "N C side side"]:
+        """The middle of each, in memory."""
+        return torch.cat(list(self.split(256)))
+
+    def split(self, size: int) -> Iterator[UInt8[Tensor, "batch C side side"]]:
+        """The middle of each, this many at a time."""
+        every = [(place, None) for place in range(len(self))]
+        yield from Reader(self).read([every[start : start + size] for start in range(0, len(every), size)])
+
+    def fingerprint(self) -> str:
+        """The SHA-256 of their names below the folder, and of the sizes of the files."""
+        names = [os.path.relpath(path, self.folder).replace(os.sep, "/") for path in self.paths]
+        lines = "".join(f"{name}\0{size}\n" for name, size in zip(names, self.bytes, strict=True))
+        return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def random_from(*numbers: int) -> np.random.RandomState:
+    """Random numbers that depend on these alone; numpy promises that they never change."""
+    return np.random.RandomState(np.random.SeedSequence(numbers).generate_state(8))
+
+
+class Reader:
+    """Batches of images, decoded ahead by processes of its own, which stay for as many epochs as are asked for."""
+
+    def __init__(self, images: ImageFiles):
+        self.batches: Sequence[list[Key]] = ()
+        some = dict(num_workers=images.workers, persistent_workers=images.workers > 0, worker_init_fn=_be_quiet)
+        quiet = torch.Generator()  # without one, it would draw from the caller's random numbers
+        self.loader = DataLoader(_Files(images), batch_sampler=self, collate_fn=list, generator=quiet, **some)
+
+    def __iter__(self) -> Iterator[list[Key]]:
+        return iter(self.batches)
+
+    def read(self, batches: Sequence[list[Key]]) -> Iterator[UInt8[Tensor, "batch C side side"]]:
+        """These batches, in this order. Raises what reading a file raises."""
+        self.batches = batches
+        for images in self.loader:
+            for image in images:
+                if isinstance(image, Exception):  # the loader would put its own traceback in front of it
+                    raise image
+            yield torch.from_numpy(np.stack(images))
+
+
+class _Files(torch.utils.data.Dataset):
+    """What a process reads. Arrays, which go through a pipe: shared memory is small in many containers."""
+
+    def __init__(self, images: ImageFiles):
+        self.images = images
+
+    def __getitem__(self, key: Key) -> np.ndarray | Exception:
+        try:
+            return self.images.read(key)
+        except (ValueError, OSError) as error:
+            return error
+
+
+def _be_quiet(_: int) -> None:
+    """Ctrl-C is for the process that asks, which ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
