@@ -44,6 +44,15 @@ from vitbook.distillation import soft_distillation_loss
 from vitbook.embedding import ImageEmbedding
 from vitbook.finetuning import layer_groups, train_mode
 from vitbook.image_files import ImageFiles, Key, Reader
+from vitbook.imbalance import (
+    BALANCES,
+    balanced_accuracy,
+    balanced_order,
+    class_counts,
+    class_weights,
+    log_prior,
+    macro_f1,
+)
 from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import flushing_denormals, has_bfloat16
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
@@ -54,7 +63,8 @@ ORDER, STEP, CROP = 0, 1, 2
 
 OPTIMIZERS = ("adamw", "muon")
 RESIZES = ("center", "random")
-_CHOICES = {"optimizer": OPTIMIZERS, "resize": RESIZES}
+BEST = ("accuracy", "balanced", "macro-f1", "loss")
+_CHOICES = {"optimizer": OPTIMIZERS, "resize": RESIZES, "balance": BALANCES, "best": BEST}
 
 # The least value of a setting, and what it stays below; of all others, 0 and infinity, or what torch can count to.
 _RANGES = {
@@ -84,6 +94,9 @@ class TrainConfig:
     layer_decay: float = 1.0  # learning rate of a layer as a share of the next one's; 1 for the same everywhere
     clip_norm: float = 1.0  # longer gradients are shortened to this; 0 leaves them as they are
     label_smoothing: float = 0.1  # share of the target spread evenly over all classes
+    # how rare classes count as much as others: drawn as often (sample), weighted (loss) or by adjusted logits (logits)
+    balance: str = "none"
+    best: str = "accuracy"  # what of validation chooses the epoch that is kept: also balanced, macro-f1 or loss
     teacher_weight: float = 0.9  # share of the loss that listens to the teacher, where there is one; the rest to labels
     teacher_temperature: float = 1.0  # by which logits are divided before student and teacher are compared
     randaugment_ops: int = 0  # RandAugment's operations on each image; 0 for none
@@ -138,7 +151,8 @@ def fit(
     """Train a model on `data.train`, on the device where it is. Returns one record an epoch, as in the log.
 
     model: (B, C, H, W) → (B, K), for the K classes of `data.class_names`. It is left with the weights that were best on
-        `data.validation`, or the last where there is none; with their running mean where config.ema is given.
+        `data.validation`, as config.best says, or the last where there is none; with their running mean where
+        config.ema is given.
     data.test is not touched.
     folder: where to keep the checkpoints "last" (to go on from) and "best" (to use), log.jsonl with one record a line,
         and TensorBoard's events. Without one, nothing is written.
@@ -149,7 +163,8 @@ def fit(
 
     Records: epoch (from 1), step (so far), lr, train_loss (nats an image), train_accuracy (both of the images as they
     were shown), gradient_norm (all three: mean over the epoch's steps), validation_loss, validation_accuracy,
-    images_per_second, seconds (so far, of training alone). Images that fill no batch wait for the next epoch.
+    validation_balanced or validation_macro_f1 where config.best asks for it, images_per_second, seconds (so far, of
+    training alone). Images that fill no batch wait for the next epoch.
 
     Several processes, as `torchrun` starts them, share every batch among them; the first alone writes.
 
@@ -218,6 +233,8 @@ def check_fit(model: nn.Module, data: Dataset, config: TrainConfig) -> None:
         raise ValueError("resize random needs images in files, got images that have their size already")
     if config.patience and data.validation is None:
         raise ValueError(f"patience {config.patience} needs validation images, got none")
+    if config.best != "accuracy" and data.validation is None:
+        raise ValueError(f"best {config.best} needs validation images, got none")
     if config.layer_decay != 1 and config.optimizer != "adamw":
         raise ValueError(f"layer_decay {config.layer_decay} needs optimizer adamw, got {config.optimizer}")
     if config.layer_decay != 1:
@@ -249,6 +266,9 @@ class Training:
             self.reader = Reader(self.images)
         else:
             self.images = self.images.to(self.device)
+        counts = class_counts(self.labels, len(data.class_names))
+        self.weights = class_weights(counts) if config.balance == "loss" else None  # of the classes in the loss
+        self.prior = log_prior(counts) if config.balance == "logits" else None
         self.mean, self.std = data.mean.to(self.device), data.std.to(self.device)
         if teacher is not None:
             teacher = copy.deepcopy(teacher).to(self.device).eval().requires_grad_(False)
@@ -307,7 +327,11 @@ class Training:
         """Put the images in this epoch's order."""
         train_mode(self.model)
         generator = torch.Generator().manual_seed(_one_seed(self.config.seed, ORDER, engine.state.epoch))
-        self.order = torch.randperm(len(self.labels), generator=generator).to(self.device)
+        if self.config.balance == "sample":
+            order = balanced_order(self.labels.cpu(), len(self.labels), generator)
+        else:
+            order = torch.randperm(len(self.labels), generator=generator)
+        self.order = order.to(self.device)
         if self.reader is not None:
             self.read = self.reader.read(self.keys(engine.state.epoch))
         self.clock = time.perf_counter()
@@ -389,7 +413,8 @@ class Training:
         if logits.shape != expected:
             words = f"(B, K) = {expected}, K the data's classes"
             raise ValueError(f"model must give logits of shape {words}, got {tuple(logits.shape)}")
-        from_labels = F.cross_entropy(logits.float(), targets, label_smoothing=self.config.label_smoothing)
+        adjusted = logits.float() if self.prior is None else logits.float() + self.prior
+        from_labels = F.cross_entropy(adjusted, targets, self.weights, label_smoothing=self.config.label_smoothing)
         if taught is None:
             return from_labels
         labels = targets if targets.ndim == 1 else targets.argmax(dim=1)  # they do not count where the weight is 1
@@ -437,21 +462,35 @@ class Training:
         engine.state.metrics.update(record)
 
     def validate(self) -> dict[str, float]:
-        """Loss and accuracy on the validation images, if there are any, which the processes share among them."""
+        """What the validation images say, if there are any, which the processes share among them."""
         if self.data.validation is None:
             return {}
         split = self.data.validation
         images = cast(Tensor | ImageFiles, split.images[self.rank :: self.processes])
         split = Split(images, split.labels[self.rank :: self.processes])
-        sums = torch.zeros(3, dtype=torch.float64)
+        sums = torch.zeros(3 + len(self.data.class_names) ** 2, dtype=torch.float64)
         if len(split):  # of few images, some processes get none
             with self.autocast:
                 result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size))
-            sums = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64) * len(split)
+            means = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64)
+            sums = torch.cat([means * len(split), result.confusion.flatten().double()])
         if self.processes > 1:
             sums = cast(Tensor, idist.all_reduce(sums.to(self.device))).cpu()
-        loss, accuracy, _ = (sums / sums[2]).tolist()
-        return {"validation_loss": loss, "validation_accuracy": accuracy}
+        loss, accuracy = (sums[:2] / sums[2]).tolist()
+        found = {"validation_loss": loss, "validation_accuracy": accuracy}
+        confusion = sums[3:].view(len(self.data.class_names), -1)
+        if self.config.best == "balanced":
+            found["validation_balanced"] = balanced_accuracy(confusion)
+        if self.config.best == "macro-f1":
+            found["validation_macro_f1"] = macro_f1(confusion)
+        return found
+
+    def better(self, record: dict, than: dict) -> bool:
+        """Whether an epoch's record is better than that of the best so far, by what config.best names."""
+        name = f"validation_{self.config.best.replace('-', '_')}"
+        if not than:
+            return True
+        return record[name] < than[name] if self.config.best == "loss" else record[name] > than[name]
 
     def finish_epoch(self, engine: Engine) -> None:
         """Log, keep the weights if they are the best, save, and stop where all is done."""
@@ -460,7 +499,7 @@ class Training:
             lines = "".join(json.dumps(record) + "\n" for record in self.history)
             write_whole(self.folder / "log.jsonl", lines.encode())
         if "validation_accuracy" in record:
-            better = record["validation_accuracy"] > self.best.get("validation_accuracy", -1)
+            better = self.better(record, self.best)
         else:
             better = self.finished
         if better:

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +34,8 @@ def random_resized_crop(height: int, width: int, random: np.random.RandomState) 
     where ten of these do not fit, the largest middle whose proportions do. Szegedy et al. 2015; as in torchvision.
     """
     for _ in range(_TRIES):
-        area = height * width * random.uniform(*SCALE)
-        ratio = math.exp(random.uniform(*map(math.log, RATIO)))
+        area = height * width * random.uniform(SCALE[0], SCALE[1])
+        ratio = math.exp(random.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
             top, left = random.randint(height - down + 1), random.randint(width - across + 1)
@@ -112,7 +113,7 @@ class ImageFiles:
 
     def split(self, size: int) -> Iterator[UInt8[Tensor, "batch C side side"]]:
         """The middle of each, this many at a time."""
-        every = [(place, None) for place in range(len(self))]
+        every: list[Key] = [(place, None) for place in range(len(self))]
         yield from Reader(self).read([every[start : start + size] for start in range(0, len(every), size)])
 
     def fingerprint(self) -> str:
@@ -132,9 +133,10 @@ class Reader:
 
     def __init__(self, images: ImageFiles):
         self.batches: Sequence[list[Key]] = ()
-        some = dict(num_workers=images.workers, persistent_workers=images.workers > 0, worker_init_fn=_be_quiet)
-        quiet = torch.Generator()  # without one, it would draw from the caller's random numbers
-        self.loader = DataLoader(_Files(images), batch_sampler=self, collate_fn=list, generator=quiet, **some)
+        some: dict[str, Any] = dict(num_workers=images.workers, persistent_workers=images.workers > 0)
+        some |= dict(collate_fn=list, worker_init_fn=_be_quiet)
+        some |= dict(generator=torch.Generator())  # without one, it would draw from the caller's random numbers
+        self.loader = DataLoader(_Files(images), batch_sampler=self, **some)
 
     def __iter__(self) -> Iterator[list[Key]]:
         return iter(self.batches)

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from vitbook.confidence import fitted_temperature
+
 Batches = Iterable[tuple[Tensor, Tensor]]  # images (B, C, H, W) and labels (B,)
 
 
@@ -112,6 +114,11 @@ class Evaluation:
         gaps = (predicted == self.labels).double() - probability
         bins = (15 * probability).ceil().long().clamp(1, 15) - 1
         return gaps.new_zeros(15).index_add(0, bins, gaps).abs().sum().item() / len(gaps)
+
+    @property
+    def temperature(self) -> float:
+        """By what to divide logits, so that probabilities mean what they say here; see `fitted_temperature`."""
+        return fitted_temperature(self.logits, self.labels)
 
     @property
     def confusion(self) -> Int[Tensor, "K K"]:

@@ -23,6 +23,7 @@ from vitbook.checkpoint import load_checkpoint
 from vitbook.cnn import SmallCNN
 from vitbook.data import Split, digits, normalize
 from vitbook.engine import ORDER, TrainConfig, Training, average, batches, fit
+from vitbook.imbalance import balanced_accuracy, by_class, macro_f1
 from vitbook.training import evaluate, parameter_groups, train_epoch, warmup_cosine
 from vitbook.vit import VisionTransformer, create_vit
 
@@ -116,6 +117,7 @@ def test_it_learns():
 CHANGES = dict(epochs=3, batch_size=8, optimizer="muon", learning_rate=1e-3, warmup=0.5, weight_decay=0.0, seed=1)
 CHANGES |= dict(betas=(0.8, 0.9), layer_decay=0.5, clip_norm=0.1, label_smoothing=0.1, patch_dropout=0.5, ema=0.5)
 CHANGES |= dict(randaugment_ops=1, affine=1.0, crop=1, flip=True, erasing=0.5, mixup=0.3, cutmix=1.0, bf16=True)
+CHANGES |= dict(balance="loss")
 
 
 def test_every_setting_of_the_recipe_changes_the_weights(monkeypatch):
@@ -133,7 +135,7 @@ def test_every_setting_of_the_recipe_changes_the_weights(monkeypatch):
         config, teacher = replace(PLAIN, **changes), some_model(depth=1)
         assert not same_weights(trained(config, teacher=teacher), trained(PLAIN, teacher=teacher)), changes
     elsewhere = {"randaugment_magnitude", "full_patches", "accumulate", "compile", "patience", "checkpoint_steps"}
-    elsewhere |= {"muon_learning_rate", "teacher_weight", "teacher_temperature"}
+    elsewhere |= {"muon_learning_rate", "teacher_weight", "teacher_temperature", "resize", "best"}
     assert set(CHANGES) | elsewhere == {field.name for field in fields(TrainConfig)}
 
 
@@ -580,6 +582,37 @@ def test_a_run_does_not_go_on_from_what_is_none(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         trained(PLAIN, folder=tmp_path, resume=True)
     assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("balance", ["sample", "loss", "logits"])
+def test_of_a_rare_class_more_is_found_when_classes_count_alike(balance):
+    """Four threes to 40 eights, whose pixels are much the same."""
+    every, found = digits(), {}
+    chosen = torch.cat([(every.train.labels == k).nonzero()[:n, 0] for k, n in ((8, 40), (3, 4))])
+    few = Split(every.train.images[chosen], (every.train.labels[chosen] == 3).long())
+    test = every.test.select(torch.isin(every.test.labels, torch.tensor([3, 8])))
+    test = replace(test, labels=(test.labels == 3).long())
+    for how in ("none", balance):
+        model = some_model(num_classes=2)
+        data = Data(few, None, every.mean, every.std, class_names=("8", "3"))
+        fit(model, data, replace(PLAIN, epochs=6, batch_size=11, learning_rate=3e-3, balance=how), progress=False)
+        found[how] = by_class(evaluate(model, batches(test, every.mean, every.std, 100)).confusion)[1]
+    assert found[balance][1] > found["none"][1] + 0.1, "the rare class"
+
+
+@pytest.mark.parametrize("best", ["balanced", "macro-f1", "loss"])
+def test_the_epoch_that_is_kept_is_the_best_by_what_was_asked_for(best, tmp_path):
+    model = some_model()
+    records = fit(model, some_data(), replace(PLAIN, epochs=4, learning_rate=0.02, best=best), tmp_path, progress=False)
+    values = [record[f"validation_{best.replace('-', '_')}"] for record in records]
+    wanted = min(values) if best == "loss" else max(values)
+    kept = json.loads((tmp_path / "best.json").read_text())["best"]
+    assert kept["epoch"] == values.index(wanted) + 1
+    result = evaluate(model, batches(some_data().validation, some_data().mean, some_data().std, 7))
+    now = {"balanced": balanced_accuracy, "macro-f1": macro_f1}.get(best, lambda _: result.loss)(result.confusion)
+    assert now == pytest.approx(wanted, abs=1e-6)
+    with pytest.raises(ValueError, match=f"best {best} needs validation images, got none"):
+        fit(model, some_data(validation=False), replace(PLAIN, best=best), progress=False)
 
 
 def test_a_finished_training_stays_as_it_is(tmp_path):

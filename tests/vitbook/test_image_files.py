@@ -16,6 +16,8 @@ from vitbook.engine import TrainConfig, fit
 from vitbook.image_files import RATIO, SCALE, ImageFiles, random_from, random_resized_crop
 from vitbook.vit import create_vit
 
+pytest_plugins = ["shared_fixtures"]
+
 RANDOM = TrainConfig(epochs=2, batch_size=4, resize="random", affine=0.0, flip=True, warmup=0.0, checkpoint_steps=1)
 
 
@@ -158,9 +160,10 @@ def test_a_jpeg_damaged_within_the_crop_is_named(tmp_path):
 
 @pytest.mark.peers
 @pytest.mark.parametrize(("sides", "least"), [((4000, 3000), 2.0), ((500, 375), 0.9)])
-def test_files_are_read_faster_than_torchvision_reads_them_into_the_same_pixels(tmp_path, sides, least):
+def test_files_are_read_faster_than_torchvision_reads_them_into_the_same_pixels(tmp_path, torchvision, sides, least):
     """CPU seconds for an image, side by side; benchmarks/ has the figures. The bounds leave room for a busy machine."""
-    datasets, transforms = (pytest.importorskip(f"torchvision.{name}") for name in ("datasets", "transforms"))
+    from torchvision import datasets, transforms
+
     for i, name in enumerate(("china", "flower")):
         (tmp_path / name).mkdir()
         for n in range(2):

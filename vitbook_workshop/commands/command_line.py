@@ -112,16 +112,35 @@ class Evaluate:
     checkpoints: Positional[tuple[Path, ...]] = (TRAINED,)
     split: str = "test"  # which images: test, validation or train
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
+    # where to put a report by class, with the surest wrong answers: a .html to look at, or a .json
+    report: Path | None = None
+
+    def __post_init__(self):
+        if self.report and len(self.checkpoints) > 1:
+            raise ValueError(f"a report is of one run, got {len(self.checkpoints)}")
+        if self.report and self.report.suffix.lower() not in (".json", ".html"):
+            raise ValueError(f"a report is .json or .html, got {self.report}")
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import run_results
+        from vitbook_workshop.commands import plain, run_results
 
         accuracies = []
         for checkpoint in self.checkpoints or (TRAINED,):
-            result = run_results.evaluate_run(checkpoint, self.split, self.data_dir)
+            opened = run_results.open_run(checkpoint, self.data_dir)
+            result = opened.evaluate(self.split)
             right, count = int((result.predictions == result.labels).sum()), len(result.labels)
             print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
             accuracies.append(result.accuracy)
+            if self.report:
+                from vitbook_workshop.commands import report
+
+                fit_on = opened.data.validation is not None and self.split != "validation"
+                known = opened.evaluate("validation") if fit_on else None
+                images = opened.images(self.split)
+                facts = report.report(result, opened.data.class_names, images, known)
+                title = f"{opened.run.place} on {len(images):,} {self.split} images of {opened.data.name}"
+                report.write_report(facts, self.report, images, plain(title))
+                print(*report.lines(facts), plain(f"the report is in {self.report}"), sep="\n")
         if len(accuracies) > 1:
             print(f"{self.split} accuracy {run_results.mean_and_spread(accuracies)}")
 

@@ -2,27 +2,57 @@
 
 import json
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vitbook._common.suggestions import unknown
+from vitbook.data import Dataset, Split
 from vitbook.engine import batches, fingerprint
+from vitbook.pretrained import Pretrained
 from vitbook.recorded import RECORDED
 from vitbook.runtime import device
 from vitbook.training import Evaluation, evaluate
-from vitbook_workshop.commands.run_settings import RECIPES, load_images, read_run
+from vitbook_workshop.commands.run_settings import RECIPES, Run, load_images, read_run
 from vitbook_workshop.commands.trained_models import open_model
 
 SPLITS = ("train", "validation", "test")
 
 
-def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
-    """What a trained model says of the images of its run: "test", "validation" or "train".
+@dataclass(frozen=True)
+class OpenedRun:
+    """A trained model and the images of its run."""
 
-    checkpoint: as in `open_model`, with run.json beside it; data_dir: where the data set's files are now.
+    checkpoint: Path
+    weights: Pretrained
+    run: Run
+    data: Dataset
+
+    def images(self, split: str) -> Split:
+        """The images of "test", "validation" or "train". Raises ValueError where there are none."""
+        if split not in SPLITS:
+            raise ValueError(unknown("split", split, SPLITS))
+        images = getattr(self.data, split)
+        if images is None:
+            raise ValueError(f"the run of {self.checkpoint} has no {split} images")
+        return images
+
+    def evaluate(self, split: str) -> Evaluation:
+        """What the model says of them."""
+        moments = (moment.to(device()) for moment in self.weights.preprocessing.moments)
+        return evaluate(self.weights.model, batches(self.images(split), *moments, self.run.train.batch_size))
+
+
+def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
+    """What a trained model says of the images of its run; see `open_run` and `OpenedRun.images`."""
+    return open_run(checkpoint, data_dir).evaluate(split)
+
+
+def open_run(checkpoint: Path, data_dir: Path | None = None) -> OpenedRun:
+    """A trained model, and the images that it was trained on and is tested on.
+
+    checkpoint: as in `open_model`, with run.json beside it; data_dir: where the data set's files are now. Raises
+    ValueError where the images are others than they were.
     """
-    if split not in SPLITS:
-        raise ValueError(unknown("split", split, SPLITS))
     weights = open_model(checkpoint)
     run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
     data = load_images(replace(run, data_dir=data_dir or run.data_dir))
@@ -32,11 +62,7 @@ def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = 
     for part in ("train", "validation") if isinstance(known, dict) else ():  # not every checkpoint tells
         if fingerprint(getattr(data, part)) != known.get(part):
             raise ValueError(f"{run.dataset} has other {part} images than {checkpoint} was trained with")
-    images = getattr(data, split)
-    if images is None:
-        raise ValueError(f"the run of {checkpoint} has no {split} images")
-    moments = (moment.to(device()) for moment in weights.preprocessing.moments)
-    return evaluate(weights.model, batches(images, *moments, run.train.batch_size))
+    return OpenedRun(checkpoint, weights, run, data)
 
 
 def over_seeds(histories: list[list[dict]]) -> str:

@@ -1,0 +1,74 @@
+"""A report says what scikit-learn says, and a page of it shows names as they are and runs none of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from bs4 import BeautifulSoup
+from sklearn import metrics
+
+from vitbook.data import Split
+from vitbook.imbalance import balanced_accuracy, macro_f1
+from vitbook.training import Evaluation
+from vitbook_workshop.commands import main
+from vitbook_workshop.commands.report import WORST, report, write_report
+
+NAMES = ("cat", "<script>alert(1)</script>", "\x1b[31mred", "never")
+
+
+@pytest.fixture(scope="module")
+def seen() -> tuple[Evaluation, Split]:
+    """120 images of four classes, of which the last is never named."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(4, (120,), generator=generator)
+    logits = torch.randn(120, 4, generator=generator) + 2 * torch.nn.functional.one_hot(labels, 4)
+    logits[:, 3] = -9.0
+    images = torch.randint(256, (120, 3, 8, 8), generator=generator, dtype=torch.uint8)
+    return Evaluation(logits, labels), Split(images, labels)
+
+
+def test_the_numbers_are_scikit_learns_and_those_that_the_book_derives(seen):
+    result, split = seen
+    facts = report(result, NAMES, split, validation=result)
+    theirs = metrics.classification_report(result.labels, result.predictions, output_dict=True, zero_division=0)
+    for k, row in enumerate(facts["classes"]):
+        assert row["n"] == theirs[str(k)]["support"] and row["recall"] == pytest.approx(theirs[str(k)]["recall"])
+    assert facts["balanced_accuracy"] == pytest.approx(balanced_accuracy(result.confusion))
+    assert facts["macro_f1"] == pytest.approx(macro_f1(result.confusion))
+    assert torch.equal(torch.tensor(facts["confusion"]), result.confusion)
+    assert facts["never_named"] == ["never"]
+    low, high = facts["accuracy_interval"]
+    assert low < facts["accuracy"] < high
+    assert sum(row["n"] for row in facts["calibration"]) == 120
+    gaps = [row["n"] / 120 * abs(row["right"] - row["probability"]) for row in facts["calibration"]]
+    assert sum(gaps) == pytest.approx(facts["calibration_error"]) == pytest.approx(result.calibration_error)
+    assert facts["loss_with_temperature"] < facts["loss"]
+    worst = facts["worst"]
+    assert 0 < len(worst) <= WORST and all(row["is"] != row["called"] for row in worst)
+    assert [row["probability"] for row in worst] == sorted((row["probability"] for row in worst), reverse=True)
+
+
+def test_both_kinds_of_file_are_whole_and_run_nothing(seen, tmp_path):
+    result, split = seen
+    facts = report(result, NAMES, split)
+    write_report(facts, tmp_path / "new" / "it.json", split, "a run")
+    read = json.loads((tmp_path / "new" / "it.json").read_text())
+    assert read["classes"][3]["precision"] is None and read["images"] == 120 and "temperature" not in read
+    write_report(facts, tmp_path / "it.html", split, "a <run>")
+    page = BeautifulSoup((tmp_path / "it.html").read_text(), "html.parser")
+    assert not page.find_all("script") and "\x1b" not in str(page)
+    assert len(page.find_all("img")) == len(facts["worst"]) and page.h1.text == "a <run>"
+    assert NAMES[1] in page.find_all("table")[0].text
+
+
+def test_evaluate_writes_a_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sizes = "--dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --patch-size 4 --epochs 1 --affine 0 --no-progress"
+    assert main(["train", *sizes.split(), "--best", "macro-f1"]) == 0
+    assert main(["evaluate", "--report", "out.json"]) == 0
+    said = capsys.readouterr().out
+    facts = json.loads(Path("out.json").read_text())
+    assert facts["images"] == 360 and facts["temperature"] > 0
+    assert f"balanced accuracy {facts['balanced_accuracy']:.1%}" in said and said.endswith("in out.json\n")
+    assert main(["evaluate", "--report", "out.pdf"]) == 2

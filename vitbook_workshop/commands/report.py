@@ -1,0 +1,211 @@
+"""How good a trained model is, class by class, in one file: JSON to compute with, or a page to look at.
+
+scikit-learn computes; chapter 27 derives what.
+"""
+
+import base64
+import html
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from sklearn import metrics
+from torch import Tensor
+
+from vitbook._common.files import write_whole
+from vitbook.data import Split
+from vitbook.image_files import ImageFiles
+from vitbook.training import Evaluation, wilson_interval
+from vitbook_workshop.commands import plain
+
+WORST = 24  # errors that are shown
+BINS = 15  # of the largest probability
+
+
+def report(
+    result: Evaluation, class_names: tuple[str, ...], split: Split, validation: Evaluation | None = None
+) -> dict[str, Any]:
+    """All numbers, as JSON takes them.
+
+    validation: of images to fit a temperature on, which are not those of `result`; without them there is none.
+    """
+    labels, called = result.labels.numpy(), result.predictions.numpy()
+    every = range(len(class_names))
+    right, count = int((labels == called).sum()), len(labels)
+    precision, recall, f1, support = metrics.precision_recall_fscore_support(
+        labels, called, labels=every, zero_division=np.nan
+    )
+    some = support > 0
+    facts: dict[str, Any] = {
+        "images": count,
+        "accuracy": right / count,
+        "accuracy_interval": wilson_interval(right, count),
+        "balanced_accuracy": float(np.mean(recall[some])),
+        "macro_f1": float(np.nanmean(f1)),
+        "always_the_largest_class": float(support.max() / count),
+        "loss": result.loss,
+        "classes": [
+            dict(zip(("name", "precision", "recall", "f1", "n"), (name, *map(float, row), int(n)), strict=True))
+            for name, *row, n in zip(map(plain, class_names), precision, recall, f1, support, strict=True)
+        ],
+        "never_named": [plain(class_names[k]) for k in every if support[k] and not (called == k).any()],
+        "confusion": metrics.confusion_matrix(labels, called, labels=every).tolist(),
+        "calibration_error": result.calibration_error,
+        "calibration": _calibration(result.logits, result.labels),
+    }
+    if validation is not None:
+        temperature = validation.temperature
+        cooled = Evaluation(result.logits / temperature, result.labels)
+        facts |= {"temperature": temperature, "calibration_error_with_temperature": cooled.calibration_error}
+        facts |= {"loss_with_temperature": cooled.loss}
+    facts["worst"] = _worst(result, class_names, split)
+    return facts
+
+
+def _calibration(logits: Tensor, labels: Tensor) -> list[dict[str, float]]:
+    """For each bin of the largest probability that any image is in: its mean, the share that is right, how many."""
+    probability, predicted = logits.double().softmax(dim=-1).max(dim=-1)
+    bins = (BINS * probability).ceil().long().clamp(1, BINS)
+    rows = []
+    for number in bins.unique():
+        here = bins == number
+        share = (predicted == labels)[here].double().mean().item()
+        rows.append({"probability": probability[here].mean().item(), "right": share, "n": int(here.sum())})
+    return rows
+
+
+def _worst(result: Evaluation, class_names: tuple[str, ...], split: Split) -> list[dict[str, Any]]:
+    """The wrong answers that the model was surest of, the surest first."""
+    probability, predicted = result.logits.softmax(dim=-1).max(dim=-1)
+    wrong = (predicted != result.labels).nonzero()[:, 0]
+    chosen = wrong[probability[wrong].argsort(descending=True)][:WORST].tolist()
+    files = split.images.paths if isinstance(split.images, ImageFiles) else None
+    return [
+        {
+            "image": i if files is None else plain(str(files[i])),
+            "is": plain(class_names[int(result.labels[i])]),
+            "called": plain(class_names[int(predicted[i])]),
+            "probability": probability[i].item(),
+            "place": i,
+        }
+        for i in chosen
+    ]
+
+
+def write_report(facts: dict[str, Any], path: Path, split: Split, title: str) -> None:
+    """The report as JSON or as a page that needs no other file, by the path's suffix, whole or not at all.
+
+    Raises ValueError for another suffix.
+    """
+    check_suffix(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix.lower() == ".json":
+        write_whole(path, (json.dumps(_finite(facts), indent=2) + "\n").encode())
+    else:
+        write_whole(path, _page(facts, split, title).encode())
+
+
+def check_suffix(path: Path) -> None:
+    """Raise ValueError unless the path ends in .json or .html."""
+    if path.suffix.lower() not in (".json", ".html"):
+        raise ValueError(f"a report is .json or .html, got {path}")
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for nan, which JSON does not know."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def lines(facts: dict[str, Any]) -> list[str]:
+    """The report in a terminal's width."""
+    low, high = facts["accuracy_interval"]
+    rows = [
+        f"accuracy {facts['accuracy']:.1%} (95 % interval {low:.1%} to {high:.1%}), always answering the largest class "
+        f"{facts['always_the_largest_class']:.1%}",
+        f"balanced accuracy {facts['balanced_accuracy']:.1%}, macro F1 {facts['macro_f1']:.3f}",
+        f"{'class':<24} {'precision':>9} {'recall':>7} {'F1':>7} {'n':>6}",
+    ]
+    for row in facts["classes"]:
+        numbers = "".join(f"{row[name]:>{width}.1%}" for name, width in (("precision", 10), ("recall", 8), ("f1", 8)))
+        rows.append(f"{row['name']:<24}{numbers.replace('nan%', '   –')} {row['n']:>6}")
+    if facts["never_named"]:
+        rows.append(f"never named: {', '.join(facts['never_named'])}")
+    said = f"probabilities are off by {facts['calibration_error']:.1%} on average"
+    if "temperature" in facts:
+        after = facts["calibration_error_with_temperature"]
+        said += f", by {after:.1%} with logits divided by {facts['temperature']:.2f}, fitted on validation images"
+    return [*rows, said]
+
+
+_STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
+color-scheme:light dark}
+table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}td,th{padding:.2rem .6rem;text-align:right}
+th:first-child,td:first-child{text-align:left}figure{display:inline-block;width:9rem;margin:.4rem;vertical-align:top}
+figure img{width:100%;image-rendering:auto}figcaption{font-size:.85rem;overflow-wrap:anywhere}"""
+
+
+def _page(facts: dict[str, Any], split: Split, title: str) -> str:
+    """The report as a page."""
+    names = [html.escape(row["name"]) for row in facts["classes"]]
+    summary = "".join(f"<p>{html.escape(row)}</p>" for row in (lines(facts)[:2] + lines(facts)[-1:]))
+    never = facts["never_named"]
+    summary += f"<p><strong>Never named: {html.escape(', '.join(never))}</strong></p>" if never else ""
+    by_class = _table(
+        ("class", "precision", "recall", "F1", "images"),
+        [
+            (name, *(_percent(row[key]) for key in ("precision", "recall", "f1")), f"{row['n']:,}")
+            for name, row in zip(names, facts["classes"], strict=True)
+        ],
+    )
+    cells = []
+    for name, row in zip(names, facts["confusion"], strict=True):
+        shades = (f'<td style="background:rgba(0,114,178,{n / max(sum(row), 1):.2f})">{n}</td>' for n in row)
+        cells.append(f'<tr><th scope="row">{name}</th>{"".join(shades)}</tr>')
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("is \\ called", *names))
+    confusion = f"<table><tr>{head}</tr>{''.join(cells)}</table>"
+    calibration = _table(
+        ("mean probability", "share that is right", "images"),
+        [(_percent(row["probability"]), _percent(row["right"]), f"{row['n']:,}") for row in facts["calibration"]],
+    )
+    worst = "".join(_figure(row, split) for row in facts["worst"]) or "<p>There is no wrong answer.</p>"
+    title = html.escape(title)
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>{summary}<h2>By class</h2>{by_class}"
+        f"<h2>Confusion</h2><p>Rows: what an image is. Columns: what it was called.</p>{confusion}"
+        f"<h2>Calibration</h2>{calibration}<h2>The surest wrong answers</h2>{worst}</html>\n"
+    )
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.1%}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Cells are HTML already."""
+    top = "".join(f'<th scope="col">{name}</th>' for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+def _figure(row: dict[str, Any], split: Split) -> str:
+    """One image and what it was taken for."""
+    image = split.images[row["place"]]
+    said = html.escape(f"{row['is']}, called {row['called']} ({row['probability']:.0%})")
+    return f'<figure><img src="{picture(image)}" alt="{said}"><figcaption>{said}</figcaption></figure>'
+
+
+def picture(image: Tensor) -> str:
+    """uint8 (C, H, W) as an address that holds the picture itself; of more than three channels, their first three."""
+    shown = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+    file = io.BytesIO()
+    Image.fromarray(shown.permute(1, 2, 0).contiguous().numpy()).save(file, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
