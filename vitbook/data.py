@@ -39,6 +39,7 @@ class Split:
 
     images: Levels | ImageFiles
     labels: Int64[Tensor, " batch"]  # indices into class_names
+    groups: np.ndarray | None = None  # (N,) of str: images of one group stay on one side of every split
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -49,7 +50,8 @@ class Split:
         if chosen.dtype != bool or chosen.shape != (len(self),):
             raise ValueError(f"chosen must be bool of shape (N,) = ({len(self)},), got {chosen.dtype} {chosen.shape}")
         index = torch.from_numpy(np.flatnonzero(chosen))
-        return Split(cast(Levels | ImageFiles, self.images[index]), self.labels[index])
+        groups = None if self.groups is None else self.groups[index.numpy()]
+        return Split(cast(Levels | ImageFiles, self.images[index]), self.labels[index], groups)
 
 
 @dataclass(frozen=True)
@@ -160,17 +162,26 @@ def split_at_random(split: Split, fraction: float, seed: int, class_names: Seque
 
     Which ones depends on `seed` alone; both parts keep the order. Raises ValueError as `drawn_apart` does.
     """
-    apart = drawn_apart(split.labels, fraction, seed, class_names)
+    apart = drawn_apart(split.labels, fraction, seed, class_names, split.groups)
     return split.select(~apart), split.select(apart)
 
 
-def drawn_apart(labels: Int64[Tensor, " N"], fraction: float, seed: int, class_names: Sequence[str]) -> np.ndarray:
+def drawn_apart(
+    labels: Int64[Tensor, " N"],
+    fraction: float,
+    seed: int,
+    class_names: Sequence[str],
+    groups: np.ndarray | None = None,
+) -> np.ndarray:
     """Which images `split_at_random` puts into the second part, bool (N,).
 
-    Raises ValueError unless 0 < fraction < 1 and every class has at least two images.
+    groups: the name of each image's, (N,), which then goes with all its images; shares are then about what was asked
+    for. Raises ValueError unless 0 < fraction < 1 and every class has at least two images, of two groups.
     """
     if not 0 < fraction < 1:
         raise ValueError(f"the share to set apart must lie between 0 and 1, got {fraction}")
+    if groups is not None:
+        return _groups_apart(labels.cpu().numpy(), fraction, seed, class_names, groups)
     random = np.random.RandomState(seed)  # numpy promises that its numbers never change
     apart = np.zeros(len(labels), dtype=bool)
     for label in labels.unique().tolist():
@@ -179,6 +190,51 @@ def drawn_apart(labels: Int64[Tensor, " N"], fraction: float, seed: int, class_n
             raise ValueError(f"class {class_names[label]!r} has one image left, which cannot be in two parts")
         apart[members[: min(max(1, round(fraction * len(members))), len(members) - 1)]] = True
     return apart
+
+
+def _groups_apart(
+    labels: np.ndarray, fraction: float, seed: int, class_names: Sequence[str], groups: np.ndarray
+) -> np.ndarray:
+    """As `drawn_apart`, with whole groups: in random order, each whose images are missing more than they are too many.
+
+    Where a class is then without any, the smallest group that has some follows.
+    """
+    names, member = np.unique(groups, return_inverse=True)
+    counts = np.zeros((len(names), len(class_names)), int)
+    np.add.at(counts, (member, labels), 1)
+    every = counts.sum(axis=0)
+    for k in np.flatnonzero(every):
+        if (counts[:, k] > 0).sum() < 2:
+            only = names[counts[:, k].argmax()]
+            raise ValueError(
+                f"all images of class {class_names[int(k)]!r} are of group {only!r}, which goes into one part"
+            )
+    missing, taken = np.maximum(np.round(fraction * every), every > 0), np.zeros(len(names), bool)
+    for group in np.random.RandomState(seed).permutation(len(names)):
+        if np.minimum(counts[group], missing).sum() * 2 > counts[group].sum():
+            taken[group] = True
+            missing = np.maximum(missing - counts[group], 0)
+    for k in np.flatnonzero((every > 0) & (counts[taken].sum(axis=0) == 0)):
+        having = np.flatnonzero(counts[:, k])
+        taken[having[counts[having].sum(axis=1).argmin()]] = True
+    if (left := np.flatnonzero((every > 0) & (counts[~taken].sum(axis=0) == 0))).size:
+        raise ValueError(f"class {class_names[int(left[0])]!r} has no group left to train on: its groups are too few")
+    return taken[member]
+
+
+def groups_of(files: Sequence[Path], folder: Path, pattern: str) -> np.ndarray:
+    """What a regular expression finds in the name of each file below the folder: its first parentheses, or all of it.
+
+    Raises ValueError for what is no regular expression, and for a file in whose name it finds nothing.
+    """
+    try:
+        found = [re.search(pattern, file.relative_to(folder).as_posix()) for file in files]
+    except re.error as error:
+        raise ValueError(f"group {pattern!r} is no regular expression: {error}") from None
+    for file, match in zip(files, found, strict=True):
+        if match is None or match[min(match.re.groups, 1)] is None:
+            raise ValueError(f"group {pattern!r} finds nothing in {file.relative_to(folder).as_posix()}")
+    return np.array([match[min(match.re.groups, 1)] for match in found if match], object)
 
 
 def load_dataset(
@@ -190,6 +246,7 @@ def load_dataset(
     image_size: int | None = None,
     in_files: bool = False,
     workers: int | None = None,
+    group: str | None = None,
     mirrors: Sequence[str] = (),
     progress: bool = True,
 ) -> Dataset:
@@ -201,7 +258,7 @@ def load_dataset(
         package are downloaded once, verified, and kept in `vitbook._downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
-    in_files: whether a folder's images stay in their files however few they are; workers: as in `load_folder`.
+    in_files: whether a folder's images stay in their files however few they are; workers, group: as in `load_folder`.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
     Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
@@ -216,6 +273,8 @@ def load_dataset(
         raise ValueError(f"{name!r} is a public data set, and {folder} a folder of images: {other}")
     if public and image_size is not None:
         raise ValueError(f"image_size is for folders of your own images; those of {name} have a fixed size")
+    if public and group is not None:
+        raise ValueError(f"group is for folders of your own images; those of {name} have no names")
     if public and in_files:
         raise ValueError(f"random resized crops are for folders of your own images; those of {name} are small already")
     if public and str(name) == "digits":
@@ -225,7 +284,7 @@ def load_dataset(
         dataset = Dataset(str(name), Split(*train), Split(*test), class_names)
     elif folder.is_dir():
         size = 64 if image_size is None else image_size
-        dataset = load_folder(folder, size, in_files=in_files, workers=workers)
+        dataset = load_folder(folder, size, in_files=in_files, workers=workers, group=group)
     else:
         raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
@@ -261,6 +320,7 @@ def load_folder(
     seed: int = 0,
     in_files: bool = False,
     workers: int | None = None,
+    group: str | None = None,
 ) -> Dataset:
     """Your own images, of any size and kind: a sub-folder for each class, named after it, with its images in it.
 
@@ -270,6 +330,7 @@ def load_folder(
 
     in_files: whether the images stay in their files, to be decoded as they are needed. They do so anyway where they
     would take more than `MAX_BYTES`. workers: processes that then decode; as many as there are processors if None.
+    group: a pattern as in `groups_of`; what it finds alike stays on one side of every split, as of one patient.
 
     Raises ValueError for fewer than two classes or images in one, for sub-folders such as train and test, for a
     training run among images, for a file that is no image or has other channels, and for a link that leads back;
@@ -285,7 +346,8 @@ def load_folder(
         images = ImageFiles.listed(files, image_size, folder, workers)
     else:
         images = _in_memory(files, image_size)
-    train, test = split_at_random(Split(images, torch.tensor(labels)), test_fraction, seed, tuple(classes))
+    groups = None if group is None else groups_of(files, folder, group)
+    train, test = split_at_random(Split(images, torch.tensor(labels), groups), test_fraction, seed, tuple(classes))
     return Dataset(folder.resolve().name, train, test, tuple(classes))
 
 

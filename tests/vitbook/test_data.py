@@ -19,6 +19,7 @@ from vitbook.data import (
     digits,
     load_dataset,
     load_folder,
+    loaded,
     mean_and_std,
     normalize,
     photograph,
@@ -335,3 +336,44 @@ def test_a_folder_named_like_a_public_set_is_never_silently_one_of_the_two(tmp_p
             load_dataset(name, data_dir)
         assert load_dataset(f"./{name}", data_dir).class_names == load_dataset(Path(name)).class_names
         assert "a.b" in load_dataset(f"./{name}", data_dir).class_names
+
+
+# Groups
+
+
+def clips(folder: Path, groups: int = 12, each: int = 6) -> Path:
+    """Images of two classes, some of each in most groups, each of a color of its own."""
+    for group in range(groups):
+        for i in range(each):
+            place = folder / "ab"[(i + group) % 3 == 0] / f"clip{group:02}_{i}.png"
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (20 * group, 40 * i, 0)).save(place)
+    return folder
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_what_belongs_together_stays_on_one_side_of_every_split(tmp_path, in_files):
+    settings = dict(image_size=8, validation=0.25, in_files=in_files, workers=0)
+    data = load_dataset(clips(tmp_path), group=r"clip(\d+)", **settings)
+    sides = [set(part.groups) for part in (data.train, data.validation, data.test)]
+    assert sum(map(len, sides)) == 12 == len(set.union(*sides))
+    for part, share in ((data.test, 0.2), (data.validation, 0.2)):
+        assert abs(len(part) / 72 - share) < 0.1 and set(part.labels.tolist()) == {0, 1}
+    reds = loaded(data.test.images)[:, 0, 0, 0] // 20
+    assert {int(name) for name in data.test.groups} == set(reds.tolist())
+    again = load_dataset(tmp_path, image_size=8, group=r"clip\d+")
+    assert sorted(name.removeprefix("clip") for name in set(again.test.groups)) == sorted(sides[2])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("[", r"group '\[' is no regular expression"),
+        ("patient", "group 'patient' finds nothing in a/clip"),
+        ("clip", "all images of class 'a' are of group 'clip', which goes into one part"),
+        ("^[ab]", "all images of class 'a' are of group 'a', which goes into one part"),
+    ],
+)
+def test_groups_that_cannot_be_kept_apart_are_named(tmp_path, pattern, message):
+    with pytest.raises(ValueError, match=message):
+        load_folder(clips(tmp_path), 8, group=pattern)

@@ -158,18 +158,39 @@ class Predict:
     # what to look for, in words, one or several in quotes each: of weights with a text tower, CLIP's or SigLIP's
     names: tuple[str, ...] = ()
     top: int = 3  # how many classes to name
+    # say "none of these" of what is unlike the run's images, such that at most this share of images like its validation
+    # images is turned away falsely, as 0.05
+    unknown: float | None = None
+    by: Literal["energy", "probability"] = "energy"  # what tells how unlike: all logits, or the largest probability
+    data_dir: Path | None = None  # where the run's images are, if no longer where they were, for --unknown
 
     def __post_init__(self):
         if not self.images:
             raise ValueError("predict needs an image file")
+        if self.unknown is not None and not 0 < self.unknown < 1:
+            raise ValueError(f"unknown is a share of false alarms between 0 and 1, got {self.unknown}")
+        if self.unknown is not None and (self.weights or self.names):
+            raise ValueError("unknown needs the validation images of a run: name it with --checkpoint")
 
     def __call__(self) -> int:
         from vitbook_workshop.commands import plain, reason, trained_models
 
-        classify, status = trained_models.classifier(_source(self.checkpoint, self.weights), self.top, self.names), 0
+        unknown = None
+        if self.unknown is not None:
+            from vitbook.confidence import UNKNOWN_BY
+            from vitbook_workshop.commands.run_results import unknown_line
+
+            line, score = unknown_line(self.checkpoint, self.unknown, self.by, self.data_dir), UNKNOWN_BY[self.by]
+
+            def unknown(logits: Any) -> Any:
+                return score(logits.float().cpu()) > line
+
+        source = _source(self.checkpoint, self.weights)
+        classify, status = trained_models.classifier(source, self.top, self.names, unknown), 0
         for path in self.images:
             try:
-                print(plain(f"{path}: " + ", ".join(f"{name} {share:.1%}" for name, share in classify(path))))
+                said = ", ".join(f"{name} {share:.1%}" for name, share in classify(path)) or "none of these"
+                print(plain(f"{path}: {said}"))
             except (ValueError, OSError) as error:
                 print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)
                 status = 1
@@ -287,11 +308,12 @@ class Look:
     """Say what is in a folder of photographs before training on it: counts, sizes, broken files, copies, leaks."""
 
     folder: Positional[Path]  # with a sub-folder for each class, or for each part and in it for each class
+    group: str | None = None  # what must not be in two parts, such as one patient: a pattern, as for `train`
 
     def __call__(self) -> int:
         from vitbook_workshop.commands import look, plain
 
-        found = look.look(self.folder)
+        found = look.look(self.folder, self.group)
         print(*map(plain, found.lines()), sep="\n")
         return int(bool(found.broken))
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vitbook._common.files import read_whole
 from vitbook._common.images import Pixels, decode_pixels
-from vitbook.data import TEST_SHARE, classes_in, drawn_apart, parts_in
+from vitbook.data import TEST_SHARE, classes_in, drawn_apart, groups_of, parts_in
 
 BITS = 8  # of 64, by which the hashes of near copies differ at most; two photographs differ by 32 on average
 LEVELS = 6  # of 255, by which their grays differ at most on average: plain backgrounds have much the same hash
@@ -64,6 +64,7 @@ class Photograph:
     gray: Float[Tensor, " 64"]  # the mean level of 8×8 places
     channels: int = 3
     brightest: int = 255  # the highest level, 0 to 255
+    group: str = ""  # what must not be in two parts, if a pattern says so
     said: str = ""  # of levels that were taken for others than 16-bit ones
 
 
@@ -110,6 +111,13 @@ class Look:
             for copy, first in self.pairs
             if copy.class_name != first.class_name
         ]
+        parts_of: dict[str, set[str]] = {}
+        for photo in self.photographs:
+            parts_of.setdefault(photo.group, set()).add(photo.part)
+        leaking = [f"{group} in {' and '.join(sorted(some))}" for group, some in parts_of.items() if len(some) > 1]
+        if grouped := any(parts_of):
+            largest = Counter(photo.group for photo in self.photographs).most_common(1)[0]
+            yield "groups: {}, the largest is {} with {} photographs".format(len(parts_of), *largest)
         leaks = [f"{copy.path} in {copy.part}, {first.path} in {first.part}" for copy, first in self.leaks]
         for what, found, hint in (
             ("broken files", self.broken, "training refuses them"),
@@ -119,6 +127,7 @@ class Look:
             ("copies, byte for byte", copies, "one of each is enough"),
             ("near copies", near, "look at them"),
             ("copies in two classes", torn, "one label is wrong"),
+            *([("groups in several parts", leaking, "the test knows them")] if grouped else []),
             (f"leaks between {' and '.join(parts)}", leaks, "delete one of each pair"),
         ):
             yield f"{what}: {len(found)} ({hint})" if found else f"{what}: none"
@@ -127,11 +136,11 @@ class Look:
                 yield f"  and {len(found) - SHOWN} more"
 
 
-def look(folder: Path) -> Look:
+def look(folder: Path, group: str | None = None) -> Look:
     """Read every photograph in a folder with a sub-folder for each class, or for each part and in it for each class.
 
-    Where there are no parts, they are those that `load_folder` draws. Nothing is written. Raises ValueError where fewer
-    than two classes have two photographs that can be read; FileNotFoundError.
+    Where there are no parts, they are those that `load_folder` draws. group: as there. Nothing is written. Raises
+    ValueError where fewer than two classes have two photographs that can be read; FileNotFoundError.
     """
     files = {part: classes_in(folder / part, at_least=0) for part in parts_in(folder) or [""]}
     photographs: list[Photograph] = []
@@ -153,16 +162,20 @@ def look(folder: Path) -> Look:
                 levels, image = np.asarray(pixels), _flat(pixels)
                 seen = difference_hash(image), _gray(image, 8), levels.shape[2], int(levels.max())
                 white = next((str(warning.message) for warning in said if "levels" in str(warning.message)), "")
-                photographs.append(Photograph(below, name, part, levels.shape[:2], digest, *seen, white))
+                photographs.append(Photograph(below, name, part, levels.shape[:2], digest, *seen, "", white))
             if (left := len(photographs) - some) < 2:
                 del photographs[some:]
                 broken.append(f"{Path(part, name)} must have at least two images that can be read, has {left}")
     if len({photo.class_name for photo in photographs}) < 2:
         raise ValueError(f"{folder} must have two or more classes of photographs; {'; '.join(broken[:SHOWN])}")
+    groups = None
+    if group is not None:
+        groups = groups_of([folder / photo.path for photo in photographs], folder, group)
+        photographs = [replace(photo, group=str(name)) for photo, name in zip(photographs, groups, strict=True)]
     if "" in files:
         names = tuple(dict.fromkeys(photo.class_name for photo in photographs))
         labels = torch.tensor([names.index(photo.class_name) for photo in photographs])
-        apart = drawn_apart(labels, TEST_SHARE, 0, names)
+        apart = drawn_apart(labels, TEST_SHARE, 0, names, groups)
         photographs = [
             replace(photo, part="test" if tested else "train") for photo, tested in zip(photographs, apart, strict=True)
         ]

@@ -1,11 +1,16 @@
 """What training runs came to: their models on the images of their data set, over seeds, and as recorded."""
 
+import hashlib
 import json
 import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
+from vitbook._common.files import read_json, write_whole
 from vitbook._common.suggestions import unknown
+from vitbook.confidence import UNKNOWN_BY, unknown_above
 from vitbook.data import Dataset, Split
 from vitbook.engine import batches, fingerprint
 from vitbook.pretrained import Pretrained
@@ -63,6 +68,26 @@ def open_run(checkpoint: Path, data_dir: Path | None = None) -> OpenedRun:
         if fingerprint(getattr(data, part)) != known.get(part):
             raise ValueError(f"{run.dataset} has other {part} images than {checkpoint} was trained with")
     return OpenedRun(checkpoint, weights, run, data)
+
+
+def unknown_line(checkpoint: Path, share: float, by: str, data_dir: Path | None = None) -> float:
+    """The score above which an image shows none of a run's classes, a key of `UNKNOWN_BY` being how it is computed.
+
+    Of images such as its validation images, at most `share` lie above. Their scores are computed once, and kept in the
+    run's folder. Raises what `open_run` and `unknown_above` raise.
+    """
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    best = checkpoint / "best.json" if checkpoint.is_dir() else checkpoint
+    if not best.exists() or not (folder / "run.json").exists():
+        raise FileNotFoundError(
+            f"there is no trained model at {checkpoint}, whose validation images could draw the line"
+        )
+    digest, kept = hashlib.sha256(best.read_bytes()).hexdigest(), read_json(folder / "validation_scores.json") or {}
+    if kept.get("of") != digest:
+        logits = open_run(checkpoint, data_dir).evaluate("validation").logits
+        kept = {"of": digest} | {name: score(logits).tolist() for name, score in UNKNOWN_BY.items()}
+        write_whole(folder / "validation_scores.json", json.dumps(kept).encode())
+    return unknown_above(torch.tensor(kept[by]), share)
 
 
 def over_seeds(histories: list[list[dict]]) -> str:

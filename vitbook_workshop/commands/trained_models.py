@@ -78,22 +78,26 @@ def _best_in(checkpoint: Path) -> Path:
 
 
 def classifier(
-    source: Path | str, top: int = 3, names: Sequence[str] = ()
+    source: Path | str, top: int = 3, names: Sequence[str] = (), unknown: Callable[[Tensor], Tensor] | None = None
 ) -> Callable[[Path], list[tuple[str, float]]]:
     """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
     source: as in `open_model`, or with names as in `load_towers`. Of each image, what the weights want to see is taken;
     a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts for weights
-    with a text tower. Raises ValueError for weights without a head, and for those that need names; what it returns, for
-    a file that is no image.
+    with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing is named.
+    Raises ValueError for weights without a head, and for those that need names; what it returns, for a file that is no
+    image.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
-    probabilities_of, preprocessing, known = _by_words(source, names) if names else _by_classes(source)
+    answer_to, preprocessing, known = _by_words(source, names) if names else _by_classes(source)
 
     @torch.no_grad()
     def name(image: Path) -> list[tuple[str, float]]:
-        probabilities = probabilities_of(preprocessing(read_pixels(image)).to(device()))[0]
+        answer = answer_to(preprocessing(read_pixels(image)).to(device()))
+        if unknown is not None and unknown(answer).item():
+            return []
+        probabilities = answer[0] if names else answer[0].softmax(dim=-1)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         named = [known[k] if known else f"class {k}" for k in classes.tolist()]
         return list(zip(named, shares.tolist(), strict=True))
@@ -102,14 +106,14 @@ def classifier(
 
 
 def _by_classes(source: Path | str) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
-    """The probabilities of the classes that a model's own head has, and their names, if they are known."""
+    """The logits of the classes that a model's own head has, and their names, if they are known."""
     weights = open_model(source)
     if not weights.model.config.num_classes:
         dropped = "; ".join(note for note in weights.notes if note.startswith("dropped"))
         raise ValueError(f"the weights {source} have no head, and so name no classes{dropped and f': {dropped}'}")
     if any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside):
         raise ValueError(f"the head of {source} is no classifier: say what to look for, as --names 'a cat' 'a dog'")
-    return lambda x: weights.model(x).softmax(dim=-1), weights.preprocessing, weights.class_names or ()
+    return weights.model, weights.preprocessing, weights.class_names or ()
 
 
 @torch.no_grad()

@@ -170,3 +170,15 @@ def test_four_lines_lead_from_a_folder_of_photographs_to_an_answer(tmp_path, mon
     said = capsys.readouterr().out.splitlines()
     assert "test accuracy" in said[-2] and "(" in said[-2] and said[-1].startswith(f"{photo}: ")
     assert {part.split()[0] for part in said[-1].removeprefix(f"{photo}: ").split(", ")} == {"animal", "vehicle"}
+
+
+def test_groups_in_several_parts_are_named(tmp_path, capsys):
+    for part, clips in (("train", (0, 1, 2)), ("test", (2, 3))):
+        for clip in clips:
+            for kind in "ab":
+                (tmp_path / part / kind).mkdir(parents=True, exist_ok=True)
+                Image.new("RGB", (9, 9), (60 * clip, 9, 9)).save(tmp_path / part / kind / f"clip{clip}.png")
+    assert main(["look", str(tmp_path), "--group", r"clip\d"]) == 0
+    said = capsys.readouterr().out
+    assert "groups: 4, the largest is clip2 with 4 photographs\n" in said
+    assert "groups in several parts: 1 (the test knows them)\n  clip2 in test and train\n" in said

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from bs4 import BeautifulSoup
+from PIL import Image
 from sklearn import metrics
 
-from vitbook.data import Split
+from vitbook.data import Split, digits
 from vitbook.imbalance import balanced_accuracy, macro_f1
 from vitbook.training import Evaluation
 from vitbook_workshop.commands import main
@@ -72,3 +73,31 @@ def test_evaluate_writes_a_report(tmp_path, monkeypatch, capsys):
     assert facts["images"] == 360 and facts["temperature"] > 0
     assert f"balanced accuracy {facts['balanced_accuracy']:.1%}" in said and said.endswith("in out.json\n")
     assert main(["evaluate", "--report", "out.pdf"]) == 2
+
+
+def test_predict_says_none_of_these_as_often_as_it_may(tmp_path, monkeypatch, capsys):
+    """Of the test images; and of noise more often, if far from always."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--no-progress", "--epochs", "8", "--affine", "0", "--validation", "0.3"]) == 0
+    data, files = digits(), []
+    noise = torch.randint(256, (40, 1, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    for i, image in enumerate([*data.test.images[:160], *noise]):
+        Image.fromarray(image[0].numpy()).save(f"{i}.png")
+        files.append(f"{i}.png")
+    capsys.readouterr()
+    for by in ("energy", "probability"):
+        assert main(["predict", *files, "--unknown", "0.1", "--by", by]) == 0
+        said = capsys.readouterr().out.splitlines()
+        away = [line.endswith(": none of these") for line in said]
+        assert sum(away[:160]) <= 160 * 0.1 + 3 * (160 * 0.1 * 0.9) ** 0.5, by
+        assert sum(away[160:]) / 40 > 2 * sum(away[:160]) / 160, by
+    kept = json.loads(Path("runs/vit_digits/validation_scores.json").read_text())
+    assert len(kept["energy"]) == len(kept["probability"]) == 434
+    for options, code, says in (
+        (["--unknown", "1.5"], 2, "unknown is a share of false alarms between 0 and 1, got 1.5"),
+        (["--unknown", "0.001"], 1, "a share of 0.001 needs at least 999 validation images, got 434"),
+        (["--unknown", "0.1", "--weights", "vitbook:cifar10"], 2, "unknown needs the validation images of a run"),
+        (["--unknown", "0.1", "--checkpoint", "nowhere"], 1, "there is no trained model at nowhere"),
+    ):
+        assert main(["predict", "0.png", *options]) == code
+        assert says in capsys.readouterr().err
