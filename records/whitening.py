@@ -2,11 +2,12 @@
 
     python records/whitening.py vitbook/assets/runs/whitening.json --data-dir FOLDER
 
-20 neighbors vote by cosine, as chapters 22 and 23 judge features: on features as they are, less the mean over the
-training images, and whitened by the training images. How much of the mean variance is added to each direction's is
-chosen on validation images, which are set apart; the test images are looked at once. Nothing is trained. About ten
-minutes on a core.
+20 neighbors among 10,000 training images vote by cosine: on features as they are, less the mean, and whitened, both by
+these 10,000. How much of the mean variance is added to each direction's is chosen on validation images, which are set
+apart; the test images are looked at once. Nothing is trained. About three minutes on a core.
 """
+
+from dataclasses import replace
 
 import torch
 from harness import Rows, arguments_of
@@ -19,15 +20,9 @@ from vitbook.pretrained import load_pretrained
 from vitbook.runtime import device, has_bfloat16
 from vitbook.vit import VisionTransformer
 
-ARMS = {  # the weights; "random" beside those of the same shape
-    "pixels": None,
-    "MAE": "mae",
-    "DINO": "dino",
-    "LeJEPA": "lejepa",
-    "random weights": "lejepa",
-    "with labels": "cifar10_plain",
-}
+ARMS = {"pixels": None, "random weights": "mae", "MAE": "mae", "DINO": "dino"}  # the weights; random ones of that shape
 SHRINKAGES = (0.01, 0.1, 1.0, 10.0, 100.0)
+KNOWN = 10_000  # images that vote
 
 
 def features_of(arm: str, data: Dataset) -> list[Tensor]:
@@ -76,6 +71,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--arms", nargs="+", default=list(ARMS), choices=list(ARMS), metavar="ARM")
     given = parser.parse_args(arguments)
     data = load_dataset(given.dataset, given.data_dir, validation=0.04)
+    data = replace(data, train=Split(data.train.images[:KNOWN], data.train.labels[:KNOWN]), given_moments=data.moments)
     keys = [{"arm": arm, "rate": None, "seed": 0, "tuning": False} for arm in given.arms]
     Rows(given.file).fill(lambda arm, **_: measure(arm, data), keys)
 
