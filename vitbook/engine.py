@@ -12,8 +12,8 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import cast
@@ -147,6 +147,7 @@ def fit(
     resume: bool = False,
     progress: bool = True,
     teacher: nn.Module | None = None,
+    watch: Callable[[nn.Module, torch.optim.Optimizer], AbstractContextManager[Callable[[], None]]] | None = None,
 ) -> list[dict]:
     """Train a model on `data.train`, on the device where it is. Returns one record an epoch, as in the log.
 
@@ -160,6 +161,7 @@ def fit(
     progress: whether to show a bar.
     teacher: a model of the same images and classes, whose logits the model learns to give, as config.teacher_weight
         says; see `vitbook.distillation`.
+    watch: entered around all steps, with the model and its optimizer; what it gives is called after each epoch.
 
     Records: epoch (from 1), step (so far), lr, train_loss (nats an image), train_accuracy (both of the images as they
     were shown), gradient_norm (all three: mean over the epoch's steps), validation_loss, validation_accuracy,
@@ -200,13 +202,17 @@ def fit(
             steps = {"global_step_transform": lambda *_: training.step}
             board.attach_output_handler(engine, Events.EPOCH_COMPLETED, tag="epoch", metric_names="all", **steps)
             engine.add_event_handler(Events.EPOCH_COMPLETED, board.writer.flush)  # before the next checkpoint
+        if watch is not None:
+            say = stack.enter_context(watch(training.model, training.optimizer))
+            engine.add_event_handler(Events.EPOCH_COMPLETED, lambda _: say())
         engine.add_event_handler(Events.EPOCH_COMPLETED, training.finish_epoch)
 
         stack.enter_context(flushing_denormals())
         stack.enter_context(keeping_modes(training.model))
         stack.callback(training.set_patch_dropout, 0.0)
-        cpu = training.device.type == "cpu"  # the caller's random numbers stay as they are
-        stack.enter_context(torch.random.fork_rng([] if cpu else [training.device], device_type=training.device.type))
+        alone = training.device.type in ("cpu", "mps")  # the caller's random numbers stay as they are, mps's apart
+        kind = "cpu" if alone else training.device.type
+        stack.enter_context(torch.random.fork_rng([] if alone else [training.device], device_type=kind))
         if not training.finished:
             engine.load_state_dict(
                 {"iteration": training.step, "epoch_length": training.epoch_steps, "max_epochs": config.epochs}

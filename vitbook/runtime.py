@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from vitbook._common.validation import check_kind, check_sizes
+from vitbook._common.validation import check_choice, check_kind, check_sizes
 
 
 def seed_everything(seed: int) -> None:
@@ -37,9 +37,27 @@ def about(value: float, low: float, high: float, form: str = ".3g") -> str:
     return shown
 
 
+DEVICES = ("auto", "cpu", "cuda", "mps")
+_chosen = "auto"
+
+
+def choose_device(name: str) -> None:
+    """Let `device` give this one from now on; "auto" is the first CUDA GPU if there is one, else the CPU.
+
+    "mps" is Apple's GPU, on which none of this has been tried. Raises ValueError for one that is not there.
+    """
+    global _chosen
+    check_choice("device", name, DEVICES)
+    there = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}.get(name, lambda: True)
+    if not there():
+        raise ValueError(f"device {name} was asked for, and torch finds none")
+    _chosen = name
+
+
 def device() -> torch.device:
-    """The first CUDA GPU if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """Where to compute, as `choose_device` says."""
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(automatic if _chosen == "auto" else _chosen)
 
 
 def has_bfloat16(device: torch.device) -> bool:

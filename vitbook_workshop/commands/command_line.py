@@ -23,6 +23,16 @@ PROGRAM = "vitbook"
 TRAINED = Path("runs/vit_digits")  # where `vitbook train` without options leaves its model
 
 
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+def _compute_on(name: Device) -> None:
+    """Choose the device of a command. Raises ValueError where it is not there."""
+    from vitbook.runtime import choose_device
+
+    choose_device(name)
+
+
 def _source(checkpoint: Path, weights: str | None) -> Path | str:
     """Where a model is to come from. Raises ValueError where both are named."""
     if weights and checkpoint != TRAINED:
@@ -49,6 +59,7 @@ class Train:
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
     seeds: int = 1  # how many times to train, each with the next seed, in a folder of its own inside the folder
+    device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
     weights: Suppress[Any] = None  # those of --init, opened to learn their shape
 
     def __post_init__(self):
@@ -68,6 +79,7 @@ class Train:
     def __call__(self) -> None:
         from vitbook_workshop.commands import run_results, run_settings, training_runs
 
+        _compute_on(self.device)
         all_runs = training_runs.with_seeds(self.run, self.seeds)
         histories = [self._train(run) for run in all_runs]
         if self.seeds == 1:
@@ -114,6 +126,7 @@ class Evaluate:
     data_dir: Path | None = None  # where the data set's files are, if no longer where they were
     # where to put a report by class, with the surest wrong answers: a .html to look at, or a .json
     report: Path | None = None
+    device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
 
     def __post_init__(self):
         if self.report and len(self.checkpoints) > 1:
@@ -124,6 +137,7 @@ class Evaluate:
     def __call__(self) -> None:
         from vitbook_workshop.commands import plain, run_results
 
+        _compute_on(self.device)
         accuracies = []
         for checkpoint in self.checkpoints or (TRAINED,):
             opened = run_results.open_run(checkpoint, self.data_dir)
@@ -163,6 +177,7 @@ class Predict:
     unknown: float | None = None
     by: Literal["energy", "probability"] = "energy"  # what tells how unlike: all logits, or the largest probability
     data_dir: Path | None = None  # where the run's images are, if no longer where they were, for --unknown
+    device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
 
     def __post_init__(self):
         if not self.images:
@@ -175,6 +190,7 @@ class Predict:
     def __call__(self) -> int:
         from vitbook_workshop.commands import plain, reason, trained_models
 
+        _compute_on(self.device)
         unknown = None
         if self.unknown is not None:
             from vitbook.confidence import UNKNOWN_BY
@@ -210,6 +226,7 @@ class Explain:
     size: tuple[int, ...] = ()  # height and width to look at, in pixels, or one for both; the model's if not given
     out: Path = Path("attention.png")  # where to put the figure
     html: Path | None = None  # where to put a page in which the model answers, and can be interfered with
+    device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
 
     def __post_init__(self):
         if max(self.size, default=0) > 2**14:
@@ -222,6 +239,7 @@ class Explain:
         from vitbook_workshop.commands import plain, trained_models
         from vitbook_workshop.live import explain_file
 
+        _compute_on(self.device)
         weights = trained_models.open_model(_source(self.checkpoint, self.weights))
         if not hasattr(weights.model, "encoder"):
             raise ValueError(f"a {type(weights.model).__name__} has no attention to draw")

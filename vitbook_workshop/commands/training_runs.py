@@ -1,14 +1,15 @@
 """A training run from its settings to its records: images, model, weights to begin with, teacher, and `fit`."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from typing import cast
 
 import ignite.distributed as idist
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitbook._common.files import alone_in
 from vitbook.cnn import CNNConfig, WhiteningCNN
@@ -18,6 +19,7 @@ from vitbook.finetuning import prepare
 from vitbook.image_files import ImageFiles
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.loading import OpenedWeights
+from vitbook.runtime import device
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands.run_settings import Run, image_folder, load_images, read_run, write_run
 from vitbook_workshop.commands.teachers import load_teacher
@@ -71,8 +73,34 @@ def train_run(
                         raise ValueError(f"{run.place} holds another run: {name} is {theirs} there, {ours} here")
             if idist.get_rank() == 0 and not (run.place / "last.json").exists():
                 write_run(run)
-            on = idist.device() if torch.cuda.is_available() else torch.device("cpu")  # one GPU each, or the CPU
-            return fit(model.to(on), data, run.train, run.place, resume, progress, teacher)
+            several = idist.get_world_size() > 1 and torch.cuda.is_available()  # one GPU each
+            on = idist.device() if several else device()
+            watched = None if run.train.compile or idist.get_world_size() > 1 else _watched
+            return fit(model.to(on), data, run.train, run.place, resume, progress, teacher, watched)
+
+
+@contextmanager
+def _watched(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], None]]:
+    """Say once each what is found wrong in the steps meanwhile; see `vitbook_workshop.faults.watch_training`."""
+    from vitbook_workshop.faults import checks_of_training as checks
+    from vitbook_workshop.faults.watch_training import OF_TRAINING, answer, watch
+
+    worth_saying = (checks.first_loss_is_not_above_ln_k, checks.all_is_finite, checks.parameters_are_trained)
+    asked = [must_hold for must_hold in OF_TRAINING if must_hold.of_training in worth_saying]
+    said: set[str] = set()
+    with watch(model, optimizer) as report:
+
+        def say() -> None:
+            for must_hold in asked:
+                finding = answer(must_hold, must_hold.of_training, report.recorder)
+                if finding.result == "FAILED" and finding.about not in said:
+                    said.add(finding.about)
+                    print(f"vitbook: not so: {finding.about}: {' '.join(finding.lines)}", file=sys.stderr)
+
+        try:
+            yield say
+        finally:
+            say()
 
 
 def with_seeds(run: Run, seeds: int) -> list[Run]:

@@ -315,6 +315,7 @@ HUGE = str(10**23)
         ("predict {digit} --weights cifar10", 1, "unknown weights 'cifar10', did you mean 'vitbook:cifar10'?"),
         ("train --init {file} --lora-rank 4", 2, "lora_rank 4 needs tune lora, got tune all"),
         ("train --validation 1.5", 2, "validation must lie in 0 … 1, got 1.5"),
+        ("train --device cuda", 1, "device cuda was asked for, and torch finds none"),
         ("train --folder=", 2, "an argument is empty; is a variable of the shell not set?"),
         ("evaluate vitbook:cifar10", 1, "published weights are named so: --weights vitbook:cifar10"),
         ("evaluate {trained}/last.json", 1, "last.json is what a run is resumed from; its weights to use are in best"),
@@ -681,6 +682,15 @@ def test_of_a_run_of_several_seeds_each_teaches_its_share_of_a_batch(tmp_path):
         )
     torch.testing.assert_close(both, torch.cat([each[0][:3], each[1][3:]]))
     assert main(["train", "--folder", str(tmp_path / "taught"), *SMALL, "--teacher", str(folder)]) == 0
+
+
+def test_training_says_itself_where_it_goes_wrong(tmp_path, capsys):
+    spoiled = ["--folder", str(tmp_path / "spoiled"), *SMALL, "--learning-rate", "1e30", "--clip-norm", "0"]
+    assert main(["train", *spoiled]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("vitbook: not so: ") and " step " in line for line in said), said
+    assert main(["train", "--folder", str(tmp_path / "right"), *SMALL]) == 0
+    assert "not so" not in capsys.readouterr().err
 
 
 def test_several_seeds_train_in_folders_of_their_own_and_mean_and_spread_are_said(tmp_path, capsys):
