@@ -401,15 +401,18 @@ def _sub_folders(folder: Path) -> dict[str, list[Path]]:
         if place.is_dir() and not place.name.startswith(".") and place.name not in _LITTER:
             if folder.resolve().is_relative_to(place.resolve()):
                 raise ValueError(f"{place} is a link that leads back to {place.resolve()}: delete it")
-            files = sorted(_image_files(place), key=Path.as_posix)  # the same order on every system
+            files = sorted(files_in(place), key=Path.as_posix)  # the same order on every system
             if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
                 found[place.name] = files
     return found
 
 
-def _image_files(folder: Path) -> Iterator[Path]:
-    """The files in a folder and those below it, without training runs and what systems leave there."""
-    paths = [path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in _LITTER]
+def files_in(folder: Path) -> Iterator[Path]:
+    """The files in a folder and those below it, without training runs and what systems leave there.
+
+    Raises ValueError for a training run among images.
+    """
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and path.name not in _LITTER]
     if of_run := [path.name for path in paths if _OF_A_RUN.fullmatch(path.name)]:
         if any(map(looks_like_image, paths)):
             raise ValueError(f"{folder} holds a training run ({of_run[0]}) among images: give each a folder of its own")
@@ -418,7 +421,7 @@ def _image_files(folder: Path) -> Iterator[Path]:
         if not path.is_dir():
             yield path
         elif not path.is_symlink():  # it could lead back here
-            yield from _image_files(path)
+            yield from files_in(path)
 
 
 def photograph(name: str) -> UInt8[Tensor, "3 H W"]:

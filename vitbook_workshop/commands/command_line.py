@@ -337,6 +337,64 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Embed:
+    """Write the features of a folder's images to a file, for searching, sorting and classifiers of your own."""
+
+    folder: Positional[Path]  # with images, in sub-folders or not
+    checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    to: Path = Path("features.safetensors")  # where to put them; what is there already is not computed again
+    feature: Literal["class", "mean", "both"] = "class"  # of the class token, the mean of the patches, or both
+    normalize: bool = True  # whether each has length 1
+    device: Device = "auto"  # as for `train`
+
+    def __call__(self) -> int:
+        from vitbook_workshop.commands import embeddings, plain
+
+        _compute_on(self.device)
+        source = _source(self.checkpoint, self.weights)
+        broken = embeddings.embed_folder(self.folder, self.to, source, self.feature, self.normalize)
+        print(plain(f"the features are in {self.to}"))
+        return int(bool(broken))
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Show what in a folder looks most like a photograph; or, without one, list what is there twice."""
+
+    folder: Positional[Path]  # with images, in sub-folders or not
+    photograph: Positional[tuple[Path, ...]] = ()  # one image file
+    checkpoint: Path = TRAINED  # the folder of a run, or best.json in it
+    weights: str | None = None  # somebody else's weights instead, as for `predict`
+    features: Path = Path("features.safetensors")  # the file that `embed` writes; it is made or completed
+    feature: Literal["class", "mean", "both"] = "class"  # as for `embed`
+    top: int = 12  # how many to show
+    above: float = 0.97  # the cosine from which on two images of the folder count as the same
+    out: Path = Path("similar.png")  # where to put the contact sheet
+    device: Device = "auto"  # as for `train`
+
+    def __post_init__(self):
+        if len(self.photograph) > 1 or self.top < 1:
+            raise ValueError(f"expected one photograph and top at least 1, got {len(self.photograph)} and {self.top}")
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import embeddings, plain
+
+        _compute_on(self.device)
+        source = _source(self.checkpoint, self.weights)
+        if not self.photograph:
+            pairs = embeddings.duplicates(self.folder, self.features, source, self.feature, self.above)
+            rows = [plain(f"{one} ~ {other} {cosine:.3f}") for one, other, cosine in pairs]
+            print(*rows, f"{len(rows)} pairs with a cosine of at least {self.above}", sep="\n")
+            return
+        asked = self.photograph[0]
+        found = embeddings.similar(self.folder, asked, self.features, source, self.feature, self.top)
+        shown = [(asked, "asked"), *((path, f"{cosine:.3f} {path.name}") for path, cosine in found)]
+        embeddings.contact_sheet(shown, self.out)
+        print(*(plain(f"{cosine:.3f} {path}") for path, cosine in found), plain(f"drawn in {self.out}"), sep="\n")
+
+
+@dataclass(frozen=True)
 class Datasets:
     """List the data sets that there are."""
 
@@ -571,6 +629,8 @@ COMMANDS = {
         Card,
         Summary,
         Look,
+        Embed,
+        Similar,
         Datasets,
         Recipes,
         Diagnose,
