@@ -1,14 +1,13 @@
-"""Train chapter 24's two towers with both losses, on few and on many pairs, shorter and longer; what can they name?
+"""Train chapter 24's two towers, and what may do as well without a text tower: which new names does each give right?
 
     python records/contrastive.py vitbook/assets/runs/contrastive.json
 
-Of the 64 pairs of a color and a shape, a quarter is kept from training, so that each color misses two shapes and each
-shape two colors. Each color is trained with some of its other shapes, equally many for all. A seed draws which pairs
-these are, the weights and the scenes; runs of one seed are asked about the same pairs. Each loss has the rate and the
-bias with the highest sum of both shares after 400 steps on 48 pairs, with another seed (`--tune --seeds 100 --steps 400
---shapes 6`). In 1,000 steps the sigmoid has a quarter of that rate, with which it lost less of the seen; the file holds
-what was tried. It has one record a run, and is written again after each; a command that is repeated goes on after the
-last one. As it is, it takes about ten minutes on one core, and the tuning two more.
+A name is a color with a shape. Of 64, a quarter is kept from training, so that each color misses two shapes and each
+shape two colors. Each color is trained with some of its other shapes, equally many for all. A seed draws which names
+these are, the weights and the scenes; runs of one seed share the image tower's first weights and the scenes, and are
+asked about the same names. An arm's rate is the one with the highest mean of both shares, seen and never seen, with
+another seed and so other names. As it is, it takes eight minutes of one core. Other arms are there to be tried;
+contrastive_one_rate.json holds runs of towers at 2e-3, a rate that was tuned for the softmax loss in 400 steps.
 """
 
 import math
@@ -16,11 +15,12 @@ import time
 from itertools import product
 
 import torch
-from harness import Rows, arguments_of
-from torch import Tensor
+from harness import Rows, arguments_of, compare
+from torch import Tensor, nn
 
 from vitbook.contrastive import (
     COLORS,
+    PATTERNS,
     PLACES,
     SHAPES,
     ScaleAndBias,
@@ -36,20 +36,13 @@ from vitbook.contrastive import (
 from vitbook.training import warmup_cosine
 from vitbook.vit import VisionTransformer, ViTConfig
 
-LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss}
 KEPT = len(SHAPES) // 4  # shapes of each color that are kept from training
-TUNED = {  # for runs of fewer than 1,000 steps, and for longer ones
-    "softmax": ({"rate": 2e-3, "bias": 0.0}, {"rate": 2e-3, "bias": 0.0}),
-    "sigmoid": ({"rate": 8e-3, "bias": -10.0}, {"rate": 2e-3, "bias": -10.0}),
-}
-TRIED = {
-    "softmax": [{"rate": rate, "bias": 0.0} for rate in (1e-3, 2e-3, 4e-3, 8e-3)],
-    "sigmoid": [{"rate": rate, "bias": bias} for rate in (2e-3, 4e-3, 8e-3, 1.6e-2) for bias in (-10.0, -math.log(63))],
-}
+NAMES = [f"{color} {shape}" for color, shape in product(COLORS, SHAPES)]
+WIDTH = 48
 
 
 def scenes_of(shapes: int) -> tuple[Tensor, Tensor]:
-    """Scenes to train with, in which each color has so many shapes, and scenes kept from it; each pair at every place.
+    """Scenes to train with, in which each color has so many shapes, and scenes kept from it; each name at every place.
 
     (8 · shapes · 4, 3), (8 · 2 · 4, 3)
     """
@@ -63,55 +56,118 @@ def prepare(images: Tensor) -> Tensor:
     return (images - 0.5) / 0.3
 
 
+class ThreeVectors(TextTower):
+    """In a text tower's place: a learned vector each for color, shape and place, added up. Nothing is read."""
+
+    def __init__(self):
+        nn.Module.__init__(self)  # no word, position or layer of a text tower
+        self.numbers = {part: number for number, part in enumerate((*COLORS, *SHAPES, *PLACES))}
+        self.embedding = nn.Embedding(len(self.numbers), WIDTH)
+
+    def tokenize(self, captions: list[str]) -> Tensor:
+        return torch.tensor([[self.numbers[part] for part in caption.split(maxsplit=2)] for caption in captions])
+
+    def forward(self, parts: Tensor) -> Tensor:
+        return self.embedding(parts).sum(dim=1)
+
+
+class Towers(nn.Module):
+    """An image tower, and beside it one for captions, or three vectors."""
+
+    def __init__(self, image: VisionTransformer, kind: str):
+        super().__init__()
+        self.pattern = PATTERNS[2] if kind == "three vectors" else None
+        words = " ".join(["a at the", *COLORS, *SHAPES, *PLACES]).split()
+        text = ThreeVectors() if self.pattern else TextTower(words, 8, WIDTH, depth=1, num_heads=4, hidden_dim=96)
+        self.loss_of = sigmoid_loss if kind == "sigmoid" else softmax_loss
+        to_logits = ScaleAndBias(10.0, -10.0 if kind == "sigmoid" else 0.0)
+        self.towers = TwoTowers(image, text, 32, to_logits)
+
+    def loss(self, images: Tensor, captions: list[str], scenes: Tensor) -> Tensor:
+        return self.loss_of(self.towers(images, captions))
+
+    def scores(self, images: Tensor) -> Tensor:
+        pattern = self.pattern or PATTERNS[0]
+        prompts = [[pattern.format(*name.split(), place) for name in NAMES] for place in PLACES]
+        vectors = mean_direction(torch.stack([self.towers.read(captions) for captions in prompts]))
+        return cosines(self.towers.see(images), vectors)
+
+
+class Heads(nn.Module):
+    """The same image tower under a linear head each for color, shape and place: no name is ever formed."""
+
+    def __init__(self, image: VisionTransformer):
+        super().__init__()
+        self.image = image
+        self.heads = nn.ModuleList(nn.Linear(WIDTH, len(values)) for values in (COLORS, SHAPES, PLACES))
+
+    pattern = None
+
+    def loss(self, images: Tensor, captions: list[str], scenes: Tensor) -> Tensor:
+        features = self.image.features(images)
+        losses = [nn.functional.cross_entropy(head(features), scenes[:, n]) for n, head in enumerate(self.heads)]
+        return torch.stack(losses).sum()
+
+    def scores(self, images: Tensor) -> Tensor:
+        color, shape, _ = (head(self.image.features(images)).log_softmax(dim=-1) for head in self.heads)
+        return (color[:, :, None] + shape[:, None]).flatten(1)
+
+
 @torch.no_grad()
-def shares_right(model: TwoTowers, scenes: Tensor, images: int) -> dict:
-    """Of that many new images of these scenes, the shares whose name, color and shape is right. There are 64 names."""
-    names = [f"{color} {shape}" for color, shape in product(COLORS, SHAPES)]
-    prompts = torch.stack([model.read([f"a {name} at the {place}" for name in names]) for place in PLACES])
+def shares_right(model: Towers | Heads, scenes: Tensor, images: int) -> dict[str, float]:
+    """Of that many new images of these scenes, the shares that are right: the name, of 64 and among theirs; its parts.
+
+    "among": asked only among the names that these scenes have.
+    """
+    theirs = torch.zeros(len(NAMES)).index_fill(0, scenes[:, 0] * len(SHAPES) + scenes[:, 1], 1.0)
     scenes = scenes.repeat(math.ceil(images / len(scenes)), 1)[:images]
-    answer = cosines(model.see(prepare(draw_scenes(scenes))), mean_direction(prompts)).argmax(dim=-1)
+    scores = model.scores(prepare(draw_scenes(scenes)))
+    answer, among = scores.argmax(dim=-1), (scores + theirs.log()).argmax(dim=-1)
     color, shape = answer // len(SHAPES) == scenes[:, 0], answer % len(SHAPES) == scenes[:, 1]
     found = {"both": color & shape, "color": color, "shape": shape}
+    found["among"] = among == scenes[:, 0] * len(SHAPES) + scenes[:, 1]
     return {name: right.double().mean().item() for name, right in found.items()}
 
 
-def record(loss: str, shapes: int, steps: int, seed: int, rate: float, bias: float, images: int = 1920) -> dict:
+KINDS = ("softmax", "three vectors", "heads", "sigmoid")
+ARMS = {f"{kind}, {names} names": (kind, names // len(COLORS)) for names in (48, 16) for kind in KINDS}
+
+
+def run(arm: str, rate: float, seed: int, tuning: bool, steps: int = 1000, images: int = 1920) -> dict:
     """Train once; what came of it on new images, of scenes as in training and of those kept from it."""
     torch.set_num_threads(1)
+    kind, shapes = ARMS[arm]
     torch.manual_seed(seed)
     trained, kept = scenes_of(shapes)
-    words = " ".join(["a at the", *COLORS, *SHAPES, *PLACES]).split()
-    vit = ViTConfig(24, 6, dim=48, depth=2, num_heads=4, mlp_dim=96, num_classes=0, positions="sincos_2d")
-    text = TextTower(words, length=8, dim=48, depth=1, num_heads=4, hidden_dim=96)
-    model = TwoTowers(VisionTransformer(vit), text, 32, ScaleAndBias(10.0, bias))
+    image = VisionTransformer(
+        ViTConfig(24, 6, dim=WIDTH, depth=2, num_heads=4, mlp_dim=96, num_classes=0, positions="sincos_2d")
+    )
+    model = Heads(image) if kind == "heads" else Towers(image, kind)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, steps, 30))
     start = time.process_time()
+    torch.manual_seed(seed)  # the same scenes, however many numbers the weights took
     for _ in range(steps):
         scenes = trained[torch.randperm(len(trained))[:64]]
-        value = LOSSES[loss](model(prepare(draw_scenes(scenes)), describe_scenes(scenes)))
+        value = model.loss(prepare(draw_scenes(scenes)), describe_scenes(scenes, model.pattern), scenes)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
         schedule.step()
-    found = {"core_seconds": time.process_time() - start, "last_loss": value.item()}
-    found |= {"scale": model.to_logits.t.exp().item(), "images": images}
-    return found | {"seen": shares_right(model, trained, images), "never_seen": shares_right(model, kept, images)}
+    spent = {"core_seconds": round(time.process_time() - start, 3), "n": images}
+    seen, never_seen = (shares_right(model, some, images) for some in (trained, kept))
+    if tuning:
+        return {"validation_accuracy": (seen["both"] + never_seen["both"]) / 2, **spent}
+    return {"last_loss": value.item(), "seen": seen, "never_seen": never_seen, **spent}
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = arguments_of(__doc__, data_dir=False)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--steps", type=int, nargs="+", default=[250, 1000], help="lengths of runs")
-    parser.add_argument("--shapes", type=int, nargs="+", default=[6, 2], help="of each color in training")
-    parser.add_argument("--tune", action="store_true", help="try every rate and bias; give another seed, not 0 to 4")
+    parser.add_argument("--arms", nargs="+", default=list(ARMS)[:3], choices=list(ARMS), metavar="ARM")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 2e-3, 4e-3], help="to begin with")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     given = parser.parse_args(arguments)
-    keys = [
-        {"loss": loss, "shapes": shapes, "steps": steps, "seed": seed, **tried}
-        for steps, shapes, seed, loss in product(given.steps, given.shapes, given.seeds, LOSSES)
-        for tried in (TRIED[loss] if given.tune else [TUNED[loss][steps >= 1000]])
-    ]
-    Rows(given.file, "tuning" if given.tune else "runs").fill(record, keys)
+    compare(Rows(given.file), run, given.arms, given.rates, given.seeds)
 
 
 if __name__ == "__main__":

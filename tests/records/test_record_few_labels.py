@@ -2,7 +2,6 @@
 
 import few_labels as record
 import pytest
-import torch
 
 pytestmark = pytest.mark.slow
 
