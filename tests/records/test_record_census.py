@@ -21,7 +21,7 @@ def test_its_counts_add_up(census):
     assert wrong["wholly_found"] + wrong["in_part"] + wrong["not_at_all"] == wrong["models"]
     counted = [row["models"] for row in census["mistakes"]]
     assert counted == sorted(counted, reverse=True)
-    assert sum(counted) <= census["diagnosed"]["mistakes"]["single"]
+    assert sum(counted) <= census["diagnosed"]["by_mistake"]["single"]
 
 
 def test_each_cost_is_that_of_one_mistake_that_is_known(census):
