@@ -26,7 +26,7 @@ class OnePatch(nn.Module):
 def test_the_patch_that_decides_is_deleted_and_inserted_at_its_turn():
     images = torch.full((2, 1, 4, 6), 3.0)
     maps = torch.tensor([[0.1, 0.2, 0.3, 0.9, 0.4, 0.5], [0.6, 0.2, 0.3, 0.1, 0.4, 0.5]])  # first, and last
-    found = deletion.curves(OnePatch(), images, maps, points=3)
+    found = deletion.curves(OnePatch(), images, {"": maps}, points=3, fill=torch.zeros_like(images))[""]
     sure, even = torch.sigmoid(torch.tensor(6.0)).item(), 0.5
     torch.testing.assert_close(found["deletion"], torch.tensor([[sure, even, even, even], [sure, sure, sure, even]]))
     torch.testing.assert_close(found["insertion"], torch.tensor([[even, sure, sure, sure], [even, even, even, sure]]))
@@ -41,16 +41,41 @@ def test_an_interval_is_as_wide_as_the_error_of_the_mean():
     assert high - low == pytest.approx(2 * 1.96 * values.std().item() / 20, rel=0.1)
 
 
-def test_every_order_is_recorded(tmp_path, cifar10, capsys):
+def test_a_patch_is_replaced_by_what_stands_in_its_place_in_the_fill():
+    images, maps = torch.full((1, 1, 4, 6), 3.0), torch.tensor([[0.1, 0.2, 0.3, 0.9, 0.4, 0.5]])
+    fill = torch.zeros_like(images)
+    fill[:, :, 2:4, :2] = 1.0  # of the patch that is seen
+    found = deletion.curves(OnePatch(), images, {"": maps}, points=3, fill=fill)[""]
+    assert found["deletion"][0].tolist() == pytest.approx(
+        [torch.sigmoid(torch.tensor(x)).item() for x in (6.0, 2, 2, 2)]
+    )
+
+
+def test_a_blurred_image_keeps_its_mean_and_little_else():
+    images = torch.randn(2, 3, 32, 32)
+    blurred = deletion.FILLS["blur"](images)
+    assert blurred.std() < 0.1 * images.std()
+    flat = torch.ones(1, 3, 32, 32)
+    torch.testing.assert_close(deletion.FILLS["blur"](flat), flat)
+
+
+def test_every_order_is_recorded(tmp_path, cifar10):
     file = tmp_path / "deletion.json"
-    deletion.main([str(file), "--data-dir", str(cifar10), "--images", "3", "--points", "2"])
+    few = ["--data-dir", str(cifar10), "--images", "3", "--points", "2"]
+    deletion.main([str(file), *few, "--models", "hybrid"])
     document = json.loads(file.read_text())
-    assert len(document["orders"]) == 6
-    assert all(f"\n{name}" in said for said in [capsys.readouterr().out] for name in document["orders"])
-    for modes in document["orders"].values():
-        deleted, inserted = (modes[mode]["curve"] for mode in deletion.MODES)
+    rows = {(row["fill"], row["arm"]): row for row in document["rows"]}
+    assert len(rows) == len(document["rows"]) == 2 * 8
+    for (fill, arm), row in rows.items():
+        deleted, inserted = (row[mode]["curve"] for mode in deletion.MODES)
         assert deleted[0] == pytest.approx(inserted[-1]) and deleted[-1] == pytest.approx(inserted[0])
-        mean, low, high = modes["deletion"]["area"]
+        mean, low, high = row["deletion"]["area"]
         assert low <= mean <= high
+        if arm + deletion.FOREIGN in {name for _, name in rows}:
+            rival = rows[fill, arm + deletion.FOREIGN]["deletion"]["area"][0]
+            assert row["deletion"]["more_than"][arm + deletion.FOREIGN][0] == pytest.approx(mean - rival)
     for blind in deletion.BLIND:
-        assert document["orders"][blind]["deletion"]["more_than"][blind] == [0.0, 0.0, 0.0]
+        assert rows["blur", blind]["deletion"]["more_than"][blind] == [0.0, 0.0, 0.0]
+    before = file.read_text()
+    deletion.main([str(file), *few, "--models", "hybrid"])
+    assert file.read_text() == before
