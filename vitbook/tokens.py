@@ -1,6 +1,6 @@
 """Any number of tokens: several images in one row, similar tokens merged, attention within windows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -119,12 +119,27 @@ def merge_tokens(
     return z / groups.sum(dim=-1, keepdim=True), groups
 
 
+def drop_tokens(
+    z: Tokens,
+    keys: Float[Tensor, "batch tokens d"],
+    groups: Float[Tensor, "batch tokens first"],
+    r: int,
+    num_prefix_tokens: int = 1,
+) -> tuple[Float[Tensor, "batch fewer dim"], Float[Tensor, "batch fewer first"]]:
+    """Leave out r patches of each image, drawn at random: what merging has to beat. (B, T, D) → (B, T − r, D)."""
+    order = torch.rand(z.shape[:2], device=z.device)
+    order[:, :num_prefix_tokens] = 2.0  # beyond all others
+    kept = order.topk(z.shape[1] - r, dim=-1).indices.sort(dim=-1).values
+    return take_tokens(z, kept), take_tokens(groups, kept)
+
+
 def encode_merging(
-    encoder: Encoder, z: Tokens, r: int, num_prefix_tokens: int = 1
+    encoder: Encoder, z: Tokens, r: int, num_prefix_tokens: int = 1, fewer: Callable = merge_tokens
 ) -> tuple[Float[Tensor, "batch fewer dim"], Float[Tensor, "batch fewer tokens"]]:
     """Equations 2 and 3 with r tokens fewer after every attention, and what each of the last tokens is made of.
 
     Bolya et al. 2023, section 3: no training is needed. Where fewer than r pairs are left, all of them merge.
+    fewer: `merge_tokens`, or what takes and gives the same.
     """
     groups = torch.eye(z.shape[1]).to(z).expand(len(z), -1, -1)
     for block in encoder.blocks:
@@ -132,13 +147,13 @@ def encode_merging(
         heads = proportional_attention(q, k, v, groups.sum(dim=-1))
         z = block.attn.proj(merge_heads(heads)) + z  # Eq. 2
         pairs = (z.shape[1] - num_prefix_tokens) // 2
-        z, groups = merge_tokens(z, k.mean(dim=1), groups, min(r, pairs), num_prefix_tokens)
+        z, groups = fewer(z, k.mean(dim=1), groups, min(r, pairs), num_prefix_tokens)
         z = block.mlp(block.norm2(z)) + z  # Eq. 3
     return z, groups
 
 
-def merging_logits(model: VisionTransformer, images: Images, r: int) -> Logits:
-    """The logits of a model that merges r tokens in every block; with r = 0 its own.
+def merging_logits(model: VisionTransformer, images: Images, r: int, fewer: Callable = merge_tokens) -> Logits:
+    """The logits of a model that merges r tokens in every block; with r = 0 its own. fewer: as in `encode_merging`.
 
     A mean over patches counts each merged token as often as patches are in it. Raises ValueError for r below 0, and
     for a model with rotary positions.
@@ -146,7 +161,7 @@ def merging_logits(model: VisionTransformer, images: Images, r: int) -> Logits:
     if r < 0:
         raise ValueError(f"r must be 0 or more, got {r}")
     _check_unturned(model)
-    z, groups = encode_merging(model.encoder, model.embedding(images), r, len(model.embedding.prefix_tokens))
+    z, groups = encode_merging(model.encoder, model.embedding(images), r, len(model.embedding.prefix_tokens), fewer)
     return model.logits(groups.mT @ model.norm(z))
 
 

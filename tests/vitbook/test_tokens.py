@@ -85,6 +85,27 @@ def test_the_most_similar_pair_merges():
     assert_close(merged[0], torch.tensor([[9.0, 9], [0, 1], [-1, 0], [1, 0], [0.9, 0.1], [-0.5, -1]]))
 
 
+@torch.no_grad()
+def test_dropping_keeps_the_class_token_and_patches_as_they_were():
+    z, groups = torch.randn(3, 9, 5), torch.eye(9).expand(3, -1, -1)
+    kept, of = tokens.drop_tokens(z, z, groups, r=6)
+    assert_close(kept, of @ z, rtol=0, atol=0)
+    assert of.sum(dim=-1).eq(1).all() and of[:, 0, 0].eq(1).all() and of.sum(dim=1).max() == 1
+    assert len({tuple(row.tolist()) for row in of.argmax(dim=-1)}) > 1, "each image has its own"
+    assert_close(tokens.drop_tokens(z, z, groups, r=0), (z, groups))
+
+
+@torch.no_grad()
+def test_the_last_blocks_merge_changes_no_answer_that_a_class_token_gives():
+    model, images = backbone(), small_models.pictures()
+    calls = iter([2, 2, 0][-len(model.encoder.blocks) :])
+
+    def but_not_in_the_last(z, keys, groups, r, prefix):
+        return tokens.merge_tokens(z, keys, groups, next(calls), prefix)
+
+    assert_close(merging_logits(model, images, 2, but_not_in_the_last), merging_logits(model, images, 2))
+
+
 def test_fewer_than_no_tokens_cannot_merge():
     with pytest.raises(ValueError, match="r must be 0 or more, got -1"):
         merging_logits(backbone(), small_models.pictures(), -1)
