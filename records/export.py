@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     done = []
     for to, logits in answers.items():
         right = logits.argmax(dim=1) == labels
-        done.append({"format": to, "weights": given.weights, "bytes": sizes.get(to), "test_images": len(images)})
+        done.append({"arm": to, "rate": None, "seed": 0, "n": len(images)})
+        done[-1] |= {"weights": given.weights, "bytes": sizes.get(to)}
         done[-1] |= {
             "test_accuracy": right.double().mean().item(),
             "answers_changed": int((logits.argmax(dim=1) != expected.argmax(dim=1)).sum()),
