@@ -1,6 +1,6 @@
 """Train a small ViT on photographs with flips and without, and write down how alike its mirrored positions become.
 
-    python records/flips.py vitbook/assets/runs/flips.json --data-dir FOLDER
+    python records/flips.py vitbook/assets/runs/mirrored_positions.json --data-dir FOLDER
 
 CIFAR-10 at 16 × 16 pixels in patches of 2, 400 steps of 64 images, none shown twice. Each arm has its own rate, the
 best on 5,000 validation images. Two minutes on a core.
