@@ -17,7 +17,12 @@ MAX_MAGNITUDE = 30.0  # of RandAugment: three times as far as the paper's
 
 
 def augmented(
-    images: Levels, labels: Int[Tensor, " batch"], config: Any, mean: PerChannel, std: PerChannel, num_classes: int
+    images: Levels,
+    labels: Int[Tensor, " batch"] | Targets,
+    config: Any,
+    mean: PerChannel,
+    std: PerChannel,
+    num_classes: int,
 ) -> tuple[Images, Int[Tensor, " batch"] | Targets]:
     """A batch as it goes into a model: augmented and normalized images, and labels, or targets where they are mixed.
 

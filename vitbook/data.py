@@ -1,6 +1,9 @@
 """Images to learn from and to look at: every data set in one form, from one function."""
 
+import csv
+import io
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +18,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 from torch.utils.data import DataLoader, StackDataset, default_collate
 
-from vitbook._common.files import ASSETS
+from vitbook._common.files import ASSETS, read_whole
 from vitbook._common.images import center_crop, decode_image, looks_like_image, read_pixels, to_tensor
 from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_sizes
@@ -38,7 +41,7 @@ class Split:
     """Some of a data set's images, and what they show."""
 
     images: Levels | ImageFiles
-    labels: Int64[Tensor, " batch"]  # indices into class_names
+    labels: Int64[Tensor, " batch"] | Float[Tensor, "batch K"]  # indices into class_names; or `vitbook.targets.Targets`
     groups: np.ndarray | None = None  # (N,) of str: images of one group stay on one side of every split
 
     def __len__(self) -> int:
@@ -63,6 +66,8 @@ class Dataset:
     test: Split  # to be used once, at the end
     class_names: tuple[str, ...]
     validation: Split | None = None  # taken out of the training images, to choose by
+    task: str = "classes"  # what is asked of an image, one of `vitbook.targets.TASKS`
+    scale: tuple[float, float] = (0.0, 1.0)  # mean and standard deviation by which a number was standardized
     given_moments: tuple[Tensor, Tensor] | None = None  # mean and std to normalize by, in place of the images' own
 
     @property
@@ -162,7 +167,10 @@ def split_at_random(split: Split, fraction: float, seed: int, class_names: Seque
 
     Which ones depends on `seed` alone; both parts keep the order. Raises ValueError as `drawn_apart` does.
     """
-    apart = drawn_apart(split.labels, fraction, seed, class_names, split.groups)
+    labels = split.labels
+    if labels.is_floating_point():  # of what is no class, shares are those of all images
+        labels, class_names = torch.zeros(len(labels), dtype=torch.int64), ("all images",)
+    apart = drawn_apart(labels, fraction, seed, class_names, split.groups)
     return split.select(~apart), split.select(apart)
 
 
@@ -247,6 +255,7 @@ def load_dataset(
     in_files: bool = False,
     workers: int | None = None,
     group: str | None = None,
+    labels: Path | None = None,
     mirrors: Sequence[str] = (),
     progress: bool = True,
 ) -> Dataset:
@@ -259,6 +268,7 @@ def load_dataset(
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
     in_files: whether a folder's images stay in their files however few they are; workers, group: as in `load_folder`.
+    labels: a CSV file as in `load_labels`, in place of sub-folders for classes.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
     Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
@@ -275,6 +285,8 @@ def load_dataset(
         raise ValueError(f"image_size is for folders of your own images; those of {name} have a fixed size")
     if public and group is not None:
         raise ValueError(f"group is for folders of your own images; those of {name} have no names")
+    if public and labels is not None:
+        raise ValueError(f"labels are for a folder of your own images; those of {name} have classes")
     if public and in_files:
         raise ValueError(f"random resized crops are for folders of your own images; those of {name} are small already")
     if public and str(name) == "digits":
@@ -284,7 +296,11 @@ def load_dataset(
         dataset = Dataset(str(name), Split(*train), Split(*test), class_names)
     elif folder.is_dir():
         size = 64 if image_size is None else image_size
-        dataset = load_folder(folder, size, in_files=in_files, workers=workers, group=group)
+        settings: dict[str, Any] = dict(in_files=in_files, workers=workers, group=group)
+        if labels is None:
+            dataset = load_folder(folder, size, **settings)
+        else:
+            dataset = load_labels(folder, labels, size, **settings)
     else:
         raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
@@ -342,13 +358,90 @@ def load_folder(
     classes = classes_in(folder)
     labels = [label for label, files in enumerate(classes.values()) for _ in files]
     files = [file for files in classes.values() for file in files]
-    if in_files or len(files) * 3 * image_size**2 > MAX_BYTES:
-        images = ImageFiles.listed(files, image_size, folder, workers)
-    else:
-        images = _in_memory(files, image_size)
+    images = _images_of(files, image_size, folder, in_files, workers)
     groups = None if group is None else groups_of(files, folder, group)
     train, test = split_at_random(Split(images, torch.tensor(labels), groups), test_fraction, seed, tuple(classes))
     return Dataset(folder.resolve().name, train, test, tuple(classes))
+
+
+def _images_of(
+    files: Sequence[Path], image_size: int, folder: Path, in_files: bool, workers: int | None
+) -> Levels | ImageFiles:
+    """In memory, or, where that is asked for or they are too large for it, in their files."""
+    if in_files or len(files) * 3 * image_size**2 > MAX_BYTES:
+        return ImageFiles.listed(files, image_size, folder, workers)
+    return _in_memory(files, image_size)
+
+
+def load_labels(
+    folder: Path,
+    table: Path,
+    image_size: int = 64,
+    test_fraction: float = TEST_SHARE,
+    seed: int = 0,
+    in_files: bool = False,
+    workers: int | None = None,
+    group: str | None = None,
+) -> Dataset:
+    """Images of a folder with what a CSV file says of each: any number of labels, or one number.
+
+    table: its columns are "file", a name below the folder, and "labels", names with semicolons between, or "number",
+    which is standardized over the training images. All else is as in `load_folder`. Raises ValueError, with the line,
+    for other columns, a file that is not there or has two rows, and what is no number.
+    """
+    check_sizes(image_size=image_size)
+    kind, rows = _rows_of(table, folder)
+    files = [folder / name for name in rows]
+    if kind == "labels":
+        given = [[label.strip() for label in said.split(";") if label.strip()] for said in rows.values()]
+        names = tuple(sorted({label for some in given for label in some}))
+        if not names:
+            raise ValueError(f"{table} names no label")
+        targets = torch.tensor([[float(name in some) for name in names] for some in given])
+    else:
+        names, targets = ("number",), torch.tensor([[float(said)] for said in rows.values()])
+    groups = None if group is None else groups_of(files, folder, group)
+    images = _images_of(files, image_size, folder, in_files, workers)
+    train, test = split_at_random(Split(images, targets, groups), test_fraction, seed, names)
+    data = Dataset(folder.resolve().name, train, test, names, task=kind)
+    if kind == "labels":
+        return data
+    mean, std = train.labels.mean().item(), train.labels.std().item() or 1.0
+    train, test = (replace(part, labels=(part.labels - mean) / std) for part in (train, test))
+    return replace(data, train=train, test=test, scale=(mean, std))
+
+
+def _rows_of(table: Path, folder: Path) -> tuple[str, dict[str, str]]:
+    """Whether a CSV file has "labels" or a "number", and what it says of each file. Raises as `load_labels`."""
+    try:
+        lines = list(csv.reader(io.StringIO(read_whole(table).decode("utf-8-sig")), strict=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{table} is no CSV file in UTF-8: {error}") from None
+    head = [name.strip() for name in lines[0]] if lines else []
+    if len(head) != 2 or head[0] != "file" or head[1] not in ("labels", "number"):
+        raise ValueError(f"{table} must have the columns file, and labels or number, has {', '.join(head) or 'none'}")
+    rows: dict[str, str] = {}
+    for number, line in enumerate(lines[1:], 2):
+        if not line:
+            continue
+        if len(line) != 2:
+            raise ValueError(f"{table}, line {number}: expected 2 cells, got {len(line)}")
+        name, said = (cell.strip() for cell in line)
+        if name in rows:
+            raise ValueError(f"{table}, line {number}: a second row for {name}")
+        if not name or not (folder / name).is_file():
+            raise ValueError(f"{table}, line {number}: there is no file {name!r} in {folder}")
+        if head[1] == "number" and not _is_finite(said):
+            raise ValueError(f"{table}, line {number}: {said!r} is no number")
+        rows[name] = said
+    return head[1], rows
+
+
+def _is_finite(said: str) -> bool:
+    try:
+        return math.isfinite(float(said))
+    except ValueError:
+        return False
 
 
 def _in_memory(files: Sequence[Path], image_size: int) -> Levels:

@@ -55,6 +55,7 @@ from vitbook.imbalance import (
 )
 from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import flushing_denormals, has_bfloat16
+from vitbook.targets import target_loss, target_score
 from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
@@ -239,6 +240,12 @@ def check_fit(model: nn.Module, data: Dataset, config: TrainConfig) -> None:
         raise ValueError("resize random needs images in files, got images that have their size already")
     if config.patience and data.validation is None:
         raise ValueError(f"patience {config.patience} needs validation images, got none")
+    if data.task != "classes":
+        for name, asked in (("mixup", config.mixup), ("cutmix", config.cutmix), ("balance", config.balance != "none")):
+            if asked:
+                raise ValueError(f"{name} is for classes, and these images have {data.task}")
+        if config.best not in ("accuracy", "loss"):
+            raise ValueError(f"best {config.best} is for classes, and these images have {data.task}")
     if config.best != "accuracy" and data.validation is None:
         raise ValueError(f"best {config.best} needs validation images, got none")
     if config.layer_decay != 1 and config.optimizer != "adamw":
@@ -272,10 +279,12 @@ class Training:
             self.reader = Reader(self.images)
         else:
             self.images = self.images.to(self.device)
-        counts = class_counts(self.labels, len(data.class_names))
+        counts = class_counts(self.labels, len(data.class_names)) if config.balance != "none" else self.labels
         self.weights = class_weights(counts) if config.balance == "loss" else None  # of the classes in the loss
         self.prior = log_prior(counts) if config.balance == "logits" else None
         self.mean, self.std = data.mean.to(self.device), data.std.to(self.device)
+        if teacher is not None and data.task != "classes":
+            raise ValueError(f"a teacher is for classes, and these images have {data.task}")
         if teacher is not None:
             teacher = copy.deepcopy(teacher).to(self.device).eval().requires_grad_(False)
         self.teacher = teacher
@@ -320,6 +329,8 @@ class Training:
             "config": asdict(config),
             "model": asdict(described) if is_dataclass(described) and not isinstance(described, type) else None,
             "dataset": data.name,
+            "task": data.task,
+            "scale": list(data.scale),
             "class_names": list(data.class_names),
             "images": {part: fingerprint(getattr(data, part)) for part in ("train", "validation")},
             "mean": data.mean.tolist(),
@@ -366,6 +377,9 @@ class Training:
             loss = self.loss(logits, wanted, taught)
             (loss / config.accumulate).backward()
             losses.append(loss.detach())
+            if self.data.task != "classes":
+                accuracies.append(target_score(logits.detach().float(), wanted, self.data.task))
+                continue
             classes = wanted if wanted.ndim == 1 else wanted.argmax(dim=1)
             accuracies.append((logits.argmax(dim=1) == classes).float().mean())
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf)
@@ -419,6 +433,8 @@ class Training:
         if logits.shape != expected:
             words = f"(B, K) = {expected}, K the data's classes"
             raise ValueError(f"model must give logits of shape {words}, got {tuple(logits.shape)}")
+        if self.data.task != "classes":
+            return target_loss(logits.float(), targets, self.data.task, self.config.label_smoothing)
         adjusted = logits.float() if self.prior is None else logits.float() + self.prior
         from_labels = F.cross_entropy(adjusted, targets, self.weights, label_smoothing=self.config.label_smoothing)
         if taught is None:
@@ -472,14 +488,16 @@ class Training:
         if self.data.validation is None:
             return {}
         split = self.data.validation
+        task = self.data.task
         images = cast(Tensor | ImageFiles, split.images[self.rank :: self.processes])
         split = Split(images, split.labels[self.rank :: self.processes])
         sums = torch.zeros(3 + len(self.data.class_names) ** 2, dtype=torch.float64)
         if len(split):  # of few images, some processes get none
             with self.autocast:
-                result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size))
+                result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size), task)
             means = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64)
-            sums = torch.cat([means * len(split), result.confusion.flatten().double()])
+            confusion = result.confusion.flatten().double() if task == "classes" else torch.zeros(len(sums) - 3)
+            sums = torch.cat([means * len(split), confusion])
         if self.processes > 1:
             sums = cast(Tensor, idist.all_reduce(sums.to(self.device))).cpu()
         loss, accuracy = (sums[:2] / sums[2]).tolist()

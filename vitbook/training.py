@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vitbook.confidence import fitted_temperature
+from vitbook.targets import target_loss, target_score
 
 Batches = Iterable[tuple[Tensor, Tensor]]  # images (B, C, H, W) and labels (B,)
 
@@ -87,7 +88,8 @@ class Evaluation:
     """What a model says of some images, on the CPU."""
 
     logits: Float[Tensor, "N K"]
-    labels: Int[Tensor, " N"]
+    labels: Int[Tensor, " N"] | Float[Tensor, "N K"]
+    task: str = "classes"  # one of `vitbook.targets.TASKS`
 
     @property
     def predictions(self) -> Int[Tensor, " N"]:
@@ -96,12 +98,16 @@ class Evaluation:
 
     @property
     def loss(self) -> float:
-        """Mean cross-entropy, in nats per image."""
+        """Mean cross-entropy, in nats per image; of labels and numbers, `target_loss`."""
+        if self.task != "classes":
+            return target_loss(self.logits, self.labels, self.task).item()
         return F.cross_entropy(self.logits, self.labels).item()
 
     @property
     def accuracy(self) -> float:
-        """Share of images whose prediction is their label, 0 to 1."""
+        """Share of images whose prediction is their label, 0 to 1; of labels and numbers, `target_score`."""
+        if self.task != "classes":
+            return target_score(self.logits, self.labels, self.task).item()
         return (self.predictions == self.labels).double().mean().item()
 
     @property
@@ -137,7 +143,7 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
+def evaluate(model: nn.Module, batches: Batches, task: str = "classes") -> Evaluation:
     """The model's logits for every image, without dropout. The model is left in the mode it was in.
 
     Raises ValueError where there are no batches.
@@ -148,7 +154,7 @@ def evaluate(model: nn.Module, batches: Batches) -> Evaluation:
     if not pairs:
         raise ValueError("batches must hold at least one batch, got none")
     logits, labels = (torch.cat(column) for column in zip(*pairs, strict=True))
-    return Evaluation(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
+    return Evaluation(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, task)
 
 
 @contextmanager

@@ -43,6 +43,8 @@ class Data:
     std: torch.Tensor
     name: str = "digits"
     class_names: tuple[str, ...] = tuple("0123456789")
+    task: str = "classes"
+    scale: tuple[float, float] = (0.0, 1.0)
 
     @property
     def test(self):

@@ -47,6 +47,8 @@ def write_card(checkpoint: Path, folder: Path, license: str, data_dir: Path | No
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty: name a new folder with --out")
     weights, result = open_model(checkpoint), evaluate_run(checkpoint, "test", data_dir)
+    if result.task != "classes":
+        raise ValueError(f"a card is of a classifier, and {checkpoint} knows {result.task}")
     run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
     right, count = int((result.predictions == result.labels).sum()), len(result.labels)
     model, names, files = weights.model.cpu(), weights.class_names or (), {}

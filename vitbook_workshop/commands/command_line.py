@@ -142,6 +142,14 @@ class Evaluate:
         for checkpoint in self.checkpoints or (TRAINED,):
             opened = run_results.open_run(checkpoint, self.data_dir)
             result = opened.evaluate(self.split)
+            if result.task != "classes":
+                from vitbook_workshop.commands import report
+
+                facts = report.report_targets(result, opened.data.class_names, opened.data.scale)
+                print(*report.target_lines(facts), sep="\n")
+                if self.report:
+                    report.write_targets(facts, self.report, plain(f"{opened.run.place} on {self.split} images"))
+                continue
             right, count = int((result.predictions == result.labels).sum()), len(result.labels)
             print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
             accuracies.append(result.accuracy)
@@ -205,7 +213,8 @@ class Predict:
         classify, status = trained_models.classifier(source, self.top, self.names, unknown), 0
         for path in self.images:
             try:
-                said = ", ".join(f"{name} {share:.1%}" for name, share in classify(path)) or "none of these"
+                rows = [f"{name} {share:.1%}".removesuffix(" nan%") for name, share in classify(path)]
+                said = ", ".join(rows) or "none of these"
                 print(plain(f"{path}: {said}"))
             except (ValueError, OSError) as error:
                 print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)

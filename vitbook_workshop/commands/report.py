@@ -145,6 +145,60 @@ def lines(facts: dict[str, Any]) -> list[str]:
     return [*rows, said]
 
 
+def report_targets(result: Evaluation, names: tuple[str, ...], scale: tuple[float, float]) -> dict[str, Any]:
+    """All numbers of a model that says which labels hold, or a number: then in the units of its table."""
+    scores, wanted = result.logits.double().numpy(), result.labels.double().numpy()
+    if result.task == "number":
+        scores, wanted = scores[:, 0] * scale[1] + scale[0], wanted[:, 0] * scale[1] + scale[0]
+        return {
+            "images": len(wanted),
+            "mean_absolute_error": float(metrics.mean_absolute_error(wanted, scores)),
+            "root_mean_squared_error": float(np.sqrt(metrics.mean_squared_error(wanted, scores))),
+            "r2": float(metrics.r2_score(wanted, scores)),
+        }
+    rows = []
+    for k, name in enumerate(names):
+        there, said = wanted[:, k] > 0.5, scores[:, k] > 0
+        both = 0 < there.sum() < len(there)
+        precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+            there, said, average="binary", zero_division=np.nan
+        )
+        area = float(metrics.roc_auc_score(there, scores[:, k])) if both else math.nan
+        average = float(metrics.average_precision_score(there, scores[:, k])) if there.any() else math.nan
+        row = {"name": plain(name), "precision": float(precision), "recall": float(recall), "f1": float(f1)}
+        rows.append(row | {"auroc": area, "average_precision": average, "n": int(there.sum())})
+    found = {"images": len(wanted), "loss": result.loss, "accuracy": result.accuracy, "labels": rows}
+    for name in ("average_precision", "auroc", "f1"):
+        some = [row[name] for row in rows if not math.isnan(row[name])]
+        found[f"mean_{name}"] = float(np.mean(some)) if some else math.nan
+    return found
+
+
+def target_lines(facts: dict[str, Any]) -> list[str]:
+    """The same in a terminal's width."""
+    if "labels" not in facts:
+        names = ("mean_absolute_error", "root_mean_squared_error", "r2")
+        return [f"{facts['images']} images", *(f"{name.replace('_', ' ')} {facts[name]:.4g}" for name in names)]
+    head = "{images} images, mean average precision {mean_average_precision:.3f}, mean AUROC {mean_auroc:.3f}"
+    keys = ("precision", "recall", "f1", "auroc", "average_precision")
+    rows = [f"{'label':<24} precision   recall       F1    AUROC       AP      n"]
+    rows += [
+        f"{row['name']:<24}{''.join(f'{row[key]:>9.3f}' for key in keys)} {row['n']:>6}" for row in facts["labels"]
+    ]
+    return [head.format(**facts), *(row.replace("nan", "  –") for row in rows)]
+
+
+def write_targets(facts: dict[str, Any], path: Path, title: str) -> None:
+    """As `write_report`, of labels or a number."""
+    check_suffix(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = html.escape("\n".join(target_lines(facts)))
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
+    page = f"{head}<pre>{lines}</pre></html>\n"
+    text = json.dumps(_finite(facts), indent=2) + "\n" if path.suffix.lower() == ".json" else page
+    write_whole(path, text.encode())
+
+
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
 color-scheme:light dark}
 table{border-collapse:collapse;margin:1rem 0;display:block;overflow-x:auto}td,th{padding:.2rem .6rem;text-align:right}

@@ -44,7 +44,8 @@ class OpenedRun:
     def evaluate(self, split: str) -> Evaluation:
         """What the model says of them."""
         moments = (moment.to(device()) for moment in self.weights.preprocessing.moments)
-        return evaluate(self.weights.model, batches(self.images(split), *moments, self.run.train.batch_size))
+        some = batches(self.images(split), *moments, self.run.train.batch_size)
+        return evaluate(self.weights.model, some, self.data.task)
 
 
 def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
@@ -84,7 +85,10 @@ def unknown_line(checkpoint: Path, share: float, by: str, data_dir: Path | None 
         )
     digest, kept = hashlib.sha256(best.read_bytes()).hexdigest(), read_json(folder / "validation_scores.json") or {}
     if kept.get("of") != digest:
-        logits = open_run(checkpoint, data_dir).evaluate("validation").logits
+        opened = open_run(checkpoint, data_dir)
+        if opened.data.task != "classes":
+            raise ValueError(f"unknown is for classes, and the images of {checkpoint} have {opened.data.task}")
+        logits = opened.evaluate("validation").logits
         kept = {"of": digest} | {name: score(logits).tolist() for name, score in UNKNOWN_BY.items()}
         write_whole(folder / "validation_scores.json", json.dumps(kept).encode())
     return unknown_above(torch.tensor(kept[by]), share)

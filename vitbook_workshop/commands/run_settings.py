@@ -40,6 +40,8 @@ class Run:
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
     validation: float = 0.1  # share of the training images that is set apart to choose by; 0 for none
+    # a CSV file in place of sub-folders: columns file, and labels with semicolons between, or number
+    labels: Path | None = None
     # a regular expression that finds in each image's name what must not be on both sides of a split, such as a patient
     # or a video: "patient[0-9]+"
     group: str | None = None
@@ -166,6 +168,7 @@ def load_images(run: Run, progress: bool = True) -> Dataset:
     if image_folder(run) and height != width:
         raise ValueError(f"image_size must be a square for a folder's images, got {height}×{width}")
     settings: dict[str, Any] = {"in_files": run.train.resize == "random", "workers": run.workers, "group": run.group}
+    settings["labels"] = run.labels
     if image_folder(run):
         settings["image_size"] = height
     return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **settings)

@@ -1,8 +1,9 @@
 """A trained model by its name, a run's folder, a file or published weights, opened once, and what it says of images."""
 
+import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,8 @@ def classifier(
 ) -> Callable[[Path], list[tuple[str, float]]]:
     """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
+    Of a model that gives a number, its name is the number, and nan stands in place of a probability.
+
     source: as in `open_model`, or with names as in `load_towers`. Of each image, what the weights want to see is taken;
     a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts for weights
     with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing is named.
@@ -90,14 +93,21 @@ def classifier(
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
-    answer_to, preprocessing, known = _by_words(source, names) if names else _by_classes(source)
+    task, scale = "classes", (0.0, 1.0)
+    if names:
+        answer_to, preprocessing, known = _by_words(source, names)
+    else:
+        answer_to, preprocessing, known, facts = _by_classes(source)
+        task, scale = facts.get("task", task), facts.get("scale", scale)
 
     @torch.no_grad()
     def name(image: Path) -> list[tuple[str, float]]:
         answer = answer_to(preprocessing(read_pixels(image)).to(device()))
         if unknown is not None and unknown(answer).item():
             return []
-        probabilities = answer[0] if names else answer[0].softmax(dim=-1)
+        if task == "number":
+            return [(f"{answer.item() * scale[1] + scale[0]:.4g}", math.nan)]
+        probabilities = answer[0] if names else answer[0].sigmoid() if task == "labels" else answer[0].softmax(dim=-1)
         shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
         named = [known[k] if known else f"class {k}" for k in classes.tolist()]
         return list(zip(named, shares.tolist(), strict=True))
@@ -105,15 +115,15 @@ def classifier(
     return name
 
 
-def _by_classes(source: Path | str) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
-    """The logits of the classes that a model's own head has, and their names, if they are known."""
+def _by_classes(source: Path | str) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...], Mapping]:
+    """The logits of the classes of a model's own head, their names if they are known, and a checkpoint's facts."""
     weights = open_model(source)
     if not weights.model.config.num_classes:
         dropped = "; ".join(note for note in weights.notes if note.startswith("dropped"))
         raise ValueError(f"the weights {source} have no head, and so name no classes{dropped and f': {dropped}'}")
     if any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside):
         raise ValueError(f"the head of {source} is no classifier: say what to look for, as --names 'a cat' 'a dog'")
-    return weights.model, weights.preprocessing, weights.class_names or ()
+    return weights.model, weights.preprocessing, weights.class_names or (), weights.facts
 
 
 @torch.no_grad()

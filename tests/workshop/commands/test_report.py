@@ -101,3 +101,32 @@ def test_predict_says_none_of_these_as_often_as_it_may(tmp_path, monkeypatch, ca
     ):
         assert main(["predict", "0.png", *options]) == code
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["labels", "number"])
+def test_labels_and_numbers_go_through_the_same_commands(tmp_path, monkeypatch, capsys, kind):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"file,{kind}"]
+    for i in range(60):
+        level = 4 * i
+        Image.new("RGB", (8, 8), (level, 255 - level, 90)).save(f"{i}.png")
+        rows.append(
+            f"{i}.png,{('bright' if i > 30 else '') + (';tail' if i % 2 else '') if kind == 'labels' else level}"
+        )
+    Path("table.csv").write_text("\n".join(rows))
+    sizes = "--image-size 8 --patch-size 4 --dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --epochs 30 --affine 0"
+    options = f"--dataset . --labels table.csv --batch-size 8 --folder ../run-{kind} --no-progress --label-smoothing 0"
+    assert main(["train", *sizes.split(), *options.split()]) == 0
+    for suffix in ("json", "html"):
+        assert main(["evaluate", f"../run-{kind}", "--report", f"out.{suffix}"]) == 0
+    capsys.readouterr()
+    facts = json.loads(Path("out.json").read_text())
+    assert facts["images"] == 12 and "<pre>" in Path("out.html").read_text()
+    assert main(["predict", "58.png", "--checkpoint", f"../run-{kind}"]) == 0
+    said = capsys.readouterr().out.strip().removeprefix("58.png: ")
+    if kind == "number":
+        assert facts["r2"] > 0.7 and abs(float(said) - 232) < 70
+    else:
+        assert facts["labels"][0]["average_precision"] > 0.9 and said.startswith("bright ")
+    assert main(["predict", "58.png", "--checkpoint", f"../run-{kind}", "--unknown", "0.2"]) == 1
+    assert "unknown is for classes" in capsys.readouterr().err

@@ -1,0 +1,38 @@
+"""What an image can be asked for beside its class: which of several labels hold, or one number."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+TASKS = ("classes", "labels", "number")
+
+Targets = Float[Tensor, "N K"]  # of labels: 1 where one holds, else 0; of a number: standardized, K = 1
+
+
+def target_loss(logits: Targets, targets: Targets, task: str, smoothing: float = 0.0) -> Float[Tensor, ""]:
+    """The mean over images and labels of −ln of the probability of what holds, each label's being σ(z); or (z − y)².
+
+    smoothing: share of a label's target that is spread over yes and no.
+    """
+    if task == "number":
+        return F.mse_loss(logits, targets)
+    return F.binary_cross_entropy_with_logits(logits, targets * (1 - smoothing) + smoothing / 2)
+
+
+def target_score(logits: Targets, targets: Targets, task: str) -> Float[Tensor, ""]:
+    """The share of labels answered rightly, yes or no; of a number, 1 − (z − y)²: R², as far as its variance is 1."""
+    if task == "number":
+        return 1 - F.mse_loss(logits, targets)
+    return ((logits > 0) == (targets > 0.5)).float().mean()
+
+
+def mean_average_precision(logits: Targets, targets: Targets) -> float:
+    """The mean over the labels that occur of the mean precision down to each image that has the label ("mAP")."""
+    precisions = []
+    for scores, right in zip(logits.T, (targets > 0.5).T, strict=True):
+        ranked = right[scores.argsort(descending=True, stable=True)]
+        if ranked.any():
+            precision = ranked.cumsum(dim=0) / torch.arange(1, len(ranked) + 1, device=ranked.device)
+            precisions.append(precision[ranked].double().mean())
+    return torch.stack(precisions).mean().item() if precisions else float("nan")
