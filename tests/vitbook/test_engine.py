@@ -665,6 +665,6 @@ def test_a_process_without_validation_pictures_leaves_the_judgement_to_the_other
     training = Training(some_model(), some_data(), PLAIN, None, None)
     expected = training.validate()
     training.rank, training.processes = 20, 21  # of 20 pictures
-    theirs = torch.tensor([*expected.values(), 1.0], dtype=torch.float64) * 20
+    theirs = torch.tensor([*expected.values(), 1.0, *[0.0] * 100], dtype=torch.float64) * 20  # zeros: the confusion
     monkeypatch.setattr(idist, "all_reduce", lambda sums: sums + theirs)
     assert training.validate() == pytest.approx(expected)
