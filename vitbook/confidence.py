@@ -31,7 +31,7 @@ def least_probability(logits: Logits) -> Scores:
 
 
 def energy(logits: Logits, temperature: float = 1.0) -> Scores:
-    """−T ln Σ exp(z/T): low where some logit is large, whatever the others are. Liu et al. 2020, Eq. 4."""
+    """−T ln Σ exp(z/T): low where some logit is large, whatever the others are (arXiv:2010.03759, Eq. 4)."""
     return -temperature * (logits / temperature).logsumexp(dim=-1)
 
 
