@@ -25,7 +25,9 @@ def describe(app: Sphinx, doctree: nodes.document) -> None:
     if chapter_number(name) is not None:
         question = plain_text(read_chapter(Path(app.srcdir), name).question)
         app.env.metadata[name]["og:description"] = question
-        doctree.insert(0, nodes.meta(name="description", content=question))
+        meta = nodes.meta(name="description", content=question)
+        meta.source, meta.line = str(app.env.doc2path(name)), 1  # what translators are told
+        doctree.insert(0, meta)
 
 
 def describe_entrance(app: Sphinx, exception: Exception | None) -> None:

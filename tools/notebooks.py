@@ -44,7 +44,15 @@ GENERATED = ["remove-cell"]  # the site leaves such cells out; Colab and GitHub 
 TITLE = "# @title "  # with it Colab folds a cell into one line, and the site does the same
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    # Complete: without the extension and the exporter, nbconvert --to script writes no Python.
+    "language_info": {
+        "codemirror_mode": {"name": "ipython", "version": 3},
+        "file_extension": ".py",
+        "mimetype": "text/x-python",
+        "name": "python",
+        "nbconvert_exporter": "python",
+        "pygments_lexer": "ipython3",
+    },
 }
 # Chapters that ask Colab for a GPU: one sends the reader to train on CIFAR-10, one fine-tunes a model of that size. The
 # others run in a minute on a CPU with models so small that a GPU is no help, and Colab hands out its GPUs sparingly.
@@ -100,6 +108,8 @@ def install_source(name: str) -> str:
         "import importlib.util\n"
         "\n"
         'if not all(map(importlib.util.find_spec, ("vitbook", "vitbook_workshop"))):\n'
+        # Tools that turn magics into comments would leave an `if` with nothing in it.
+        '    print("Installing vitbook")\n'
         f'    %pip install -q "vitbook[{extras}] @ git+{repository_url()}"'
     )
 
@@ -153,13 +163,16 @@ def fold(cell: NotebookNode) -> None:
         cell.metadata |= {"tags": [tag], "mystnb": cell.metadata.get("mystnb", {}) | prompts}
 
 
-def normalize(notebook: NotebookNode) -> None:
-    """Remove what differs from one machine or run to the next; the order of execution stays visible."""
+def normalize(notebook: NotebookNode, name: str) -> None:
+    """Remove what differs from one machine or run to the next; the order of execution stays visible.
+
+    name: of the file, with which the ids of its cells begin: no two chapters have one in common.
+    """
     kept = {key: notebook.metadata[key] for key in KEPT_METADATA if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict(NOTEBOOK_METADATA | kept)
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for index, cell in enumerate(notebook.cells):
-        cell.id = f"cell-{index:02d}"
+        cell.id = f"{Path(name).stem}-{index:02d}"
         cell.source = cell.source.strip("\n")
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k in ("mystnb", "tags") and v})
         fold(cell)
@@ -193,7 +206,7 @@ def stamped_text(path: Path) -> str:
     """What `stamp` makes of a file, without executing it."""
     notebook = read(path)
     stamp(notebook, path.name)
-    normalize(notebook)
+    normalize(notebook, path.name)
     return to_text(notebook)
 
 
@@ -296,21 +309,21 @@ def execute(path: Path) -> str | None:
     notebook.cells.pop()
     record = json.loads("".join(output.text for output in last.outputs if output.name == "stdout"))
     record |= {"date": datetime.date.today().isoformat(), "seconds": max(1, round(time.monotonic() - started))}
-    text = recorded(notebook, record, before)
+    text = recorded(notebook, path.name, record, before)
     if text != before:
         write(path, text)
     return None
 
 
-def recorded(notebook: NotebookNode, record: dict, before: str) -> str:
+def recorded(notebook: NotebookNode, name: str, record: dict, before: str) -> str:
     """An executed notebook as text, with the record of this execution, or with the one it had, where that still holds.
 
     It holds as long as nothing else in the file has changed, nor the version of torch or of vitbook: then the outputs
     are still those of the execution on record, however long this one took and wherever it ran.
     """
     old = notebook.metadata.get("vitbook", {}).get("executed")
-    normalize(notebook)
-    if old and all(old.get(name) == record.get(name) for name in ("torch", "vitbook")):
+    normalize(notebook, name)
+    if old and all(old.get(what) == record.get(what) for what in ("torch", "vitbook")):
         text = to_text(notebook)
         if text == before:
             return text
