@@ -136,6 +136,15 @@ def test_a_tiff_of_more_channels_is_never_cut_to_three_in_silence(monkeypatch):
     assert decode_image(file(Image.new("RGBA", (4, 4), (9, 9, 9, 255)), "TIFF"), "it").getpixel((0, 0)) == (9, 9, 9)
 
 
+@pytest.mark.parametrize("channels", [4, 5])
+def test_a_tiff_that_tifffile_wrote_keeps_all_its_channels(channels):
+    tifffile = pytest.importorskip("tifffile")
+    levels = np.arange(6 * 7 * channels, dtype=np.uint8).reshape(6, 7, channels)
+    content = io.BytesIO()
+    tifffile.imwrite(content, levels, photometric="minisblack", planarconfig="contig")
+    assert (decode_pixels(content.getvalue(), "it") == levels).all()
+
+
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without it")
 def test_avif_is_read_like_any_other():
     assert_near(corners(decode_image(file(quarters(), "AVIF"), "it")), [RED, GREEN, BLUE, WHITE], LOSSY)
