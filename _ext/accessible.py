@@ -25,9 +25,6 @@ REPAIRS = {
     '<summary aria-label="Toggle hidden content">': "<summary>",
     # What unfolds the pages below one, in the contents, is an arrow without words.
     '<summary><span class="toctree-toggle"': '<summary aria-label="Pages below this one"><span class="toctree-toggle"',
-    # Behind the bar of buttons above the text, where the text's own controls begin.
-    '<a href="#main-content">Skip to main content</a>': '<a href="#text">Skip to the text</a>',
-    '<article class="bd-article">': '<article class="bd-article" id="text" tabindex="-1">',
     # Marks for a mouse, a stop for Tab at every heading; the list of sections has the same addresses.
     '<a class="headerlink" href': '<a class="headerlink" tabindex="-1" href',
     # The three images on the switch of colors have titles, which are not its name.
@@ -52,6 +49,11 @@ ARGUMENTS = re.compile(
 FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', re.S)
 
 
+# Where the text's own controls begin, behind the bar of buttons above it; the page of results has no text.
+SKIP = ('<a href="#main-content">Skip to main content</a>', '<a href="#text">Skip to the text</a>')
+TEXT = ('<article class="bd-article">', '<article class="bd-article" id="text" tabindex="-1">')
+
+
 def plain_arguments(match: re.Match) -> str:
     """The same lines without a list's claims; their look is in _static/reference.css."""
     lines = match[1].replace("<dd>", '<span class="sig-line">').replace("</dd>", "</span>")
@@ -61,6 +63,8 @@ def plain_arguments(match: re.Match) -> str:
 def repaired(html: str) -> str:
     for written, better in REPAIRS.items():
         html = html.replace(written, better)
+    if TEXT[0] in html:
+        html = html.replace(*SKIP).replace(*TEXT)
     if 'class="unbroken"' not in html:
         html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
     return ARGUMENTS.sub(plain_arguments, SPHINX_SEARCH.sub("", ICONS.sub("", html)))
