@@ -267,8 +267,7 @@ def load_dataset(
         package are downloaded once, verified, and kept in `vitbook._downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
-    in_files: whether a folder's images stay in their files however few they are; workers, group: as in `load_folder`.
-    labels: a CSV file as in `load_labels`, in place of sub-folders for classes.
+    in_files, workers, group, labels: of a folder, as in `load_folder`.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
     Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
@@ -296,11 +295,7 @@ def load_dataset(
         dataset = Dataset(str(name), Split(*train), Split(*test), class_names)
     elif folder.is_dir():
         size = 64 if image_size is None else image_size
-        settings: dict[str, Any] = dict(in_files=in_files, workers=workers, group=group)
-        if labels is None:
-            dataset = load_folder(folder, size, **settings)
-        else:
-            dataset = load_labels(folder, labels, size, **settings)
+        dataset = load_folder(folder, size, in_files=in_files, workers=workers, group=group, labels=labels)
     else:
         raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
@@ -337,6 +332,7 @@ def load_folder(
     in_files: bool = False,
     workers: int | None = None,
     group: str | None = None,
+    labels: Path | None = None,
 ) -> Dataset:
     """Your own images, of any size and kind: a sub-folder for each class, named after it, with its images in it.
 
@@ -347,72 +343,53 @@ def load_folder(
     in_files: whether the images stay in their files, to be decoded as they are needed. They do so anyway where they
     would take more than `MAX_BYTES`. workers: processes that then decode; as many as there are processors if None.
     group: a pattern as in `groups_of`; what it finds alike stays on one side of every split, as of one patient.
+    labels: a CSV file that says of each image, wherever it lies in the folder, any number of labels, or one number. Its
+    columns are "file", a name below the folder, and "labels", names with semicolons between, or "number", which is
+    standardized over the training images.
 
     Raises ValueError for fewer than two classes or images in one, for sub-folders such as train and test, for a
-    training run among images, for a file that is no image or has other channels, and for a link that leads back;
+    training run among images, for a file that is no image or has other channels, and for a link that leads back; with
+    the line of the CSV file, for other columns, a file that is not there or has two rows, and what is no number;
     FileNotFoundError for a broken link.
     """
     check_sizes(image_size=image_size)
     if image_size > MAX_SIDE:
         raise ValueError(f"image_size must be at most {MAX_SIDE:,}, got {image_size}")
-    classes = classes_in(folder)
-    labels = [label for label, files in enumerate(classes.values()) for _ in files]
-    files = [file for files in classes.values() for file in files]
-    images = _images_of(files, image_size, folder, in_files, workers)
-    groups = None if group is None else groups_of(files, folder, group)
-    train, test = split_at_random(Split(images, torch.tensor(labels), groups), test_fraction, seed, tuple(classes))
-    return Dataset(folder.resolve().name, train, test, tuple(classes))
-
-
-def _images_of(
-    files: Sequence[Path], image_size: int, folder: Path, in_files: bool, workers: int | None
-) -> Levels | ImageFiles:
-    """In memory, or, where that is asked for or they are too large for it, in their files."""
-    if in_files or len(files) * 3 * image_size**2 > MAX_BYTES:
-        return ImageFiles.listed(files, image_size, folder, workers)
-    return _in_memory(files, image_size)
-
-
-def load_labels(
-    folder: Path,
-    table: Path,
-    image_size: int = 64,
-    test_fraction: float = TEST_SHARE,
-    seed: int = 0,
-    in_files: bool = False,
-    workers: int | None = None,
-    group: str | None = None,
-) -> Dataset:
-    """Images of a folder with what a CSV file says of each: any number of labels, or one number.
-
-    table: its columns are "file", a name below the folder, and "labels", names with semicolons between, or "number",
-    which is standardized over the training images. All else is as in `load_folder`. Raises ValueError, with the line,
-    for other columns, a file that is not there or has two rows, and what is no number.
-    """
-    check_sizes(image_size=image_size)
-    kind, rows = _rows_of(table, folder)
-    files = [folder / name for name in rows]
-    if kind == "labels":
-        given = [[label.strip() for label in said.split(";") if label.strip()] for said in rows.values()]
-        names = tuple(sorted({label for some in given for label in some}))
-        if not names:
-            raise ValueError(f"{table} names no label")
-        targets = torch.tensor([[float(name in some) for name in names] for some in given])
+    if labels is None:
+        classes, task = classes_in(folder), "classes"
+        files, names = [file for some in classes.values() for file in some], tuple(classes)
+        targets = torch.tensor([label for label, some in enumerate(classes.values()) for _ in some])
     else:
-        names, targets = ("number",), torch.tensor([[float(said)] for said in rows.values()])
+        files, targets, names, task = _told_by(labels, folder)
+    if in_files or len(files) * 3 * image_size**2 > MAX_BYTES:
+        images = ImageFiles.listed(files, image_size, folder, workers)
+    else:
+        images = _in_memory(files, image_size)
     groups = None if group is None else groups_of(files, folder, group)
-    images = _images_of(files, image_size, folder, in_files, workers)
     train, test = split_at_random(Split(images, targets, groups), test_fraction, seed, names)
-    data = Dataset(folder.resolve().name, train, test, names, task=kind)
-    if kind == "labels":
+    data = Dataset(folder.resolve().name, train, test, names, task=task)
+    if task != "number":
         return data
     mean, std = train.labels.mean().item(), train.labels.std().item() or 1.0
     train, test = (replace(part, labels=(part.labels - mean) / std) for part in (train, test))
     return replace(data, train=train, test=test, scale=(mean, std))
 
 
+def _told_by(table: Path, folder: Path) -> tuple[list[Path], Tensor, tuple[str, ...], str]:
+    """The files that a CSV file names, what it says of each, (N, K), the names of the K, and "labels" or "number"."""
+    kind, rows = _rows_of(table, folder)
+    files = [folder / name for name in rows]
+    if kind == "number":
+        return files, torch.tensor([[float(said)] for said in rows.values()]), ("number",), kind
+    given = [[label.strip() for label in said.split(";") if label.strip()] for said in rows.values()]
+    names = tuple(sorted({label for some in given for label in some}))
+    if not names:
+        raise ValueError(f"{table} names no label")
+    return files, torch.tensor([[float(name in some) for name in names] for some in given]), names, kind
+
+
 def _rows_of(table: Path, folder: Path) -> tuple[str, dict[str, str]]:
-    """Whether a CSV file has "labels" or a "number", and what it says of each file. Raises as `load_labels`."""
+    """Whether a CSV file has "labels" or a "number", and what it says of each file. Raises as `load_folder`."""
     try:
         lines = list(csv.reader(io.StringIO(read_whole(table).decode("utf-8-sig")), strict=True))
     except (csv.Error, UnicodeDecodeError) as error:

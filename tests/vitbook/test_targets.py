@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from sklearn import metrics
 
-from vitbook.data import load_dataset, load_labels
+from vitbook.data import load_dataset, load_folder
 from vitbook.engine import TrainConfig, fit
 from vitbook.targets import mean_average_precision, target_loss, target_score
 from vitbook.vit import create_vit
@@ -57,7 +57,7 @@ def test_a_table_is_a_data_set_of_labels(tmp_path, in_files):
 
 @pytest.mark.parametrize("kind", ["labels", "number"])
 def test_they_are_learned(tmp_path, kind):
-    data = load_labels(tmp_path, table(tmp_path, kind), 8).with_validation(0.25)
+    data = load_folder(tmp_path, 8, labels=table(tmp_path, kind)).with_validation(0.25)
     torch.manual_seed(0)
     sizes = dict(dim=24, depth=1, num_heads=3, mlp_dim=24, channels=3, num_classes=len(data.class_names))
     model = create_vit(
@@ -91,11 +91,11 @@ def test_a_table_is_read_strictly(tmp_path, spoil, message):
     path = table(tmp_path)
     path.write_text(spoil(path.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        load_labels(tmp_path, path, 8)
+        load_folder(tmp_path, 8, labels=path)
 
 
 def test_what_is_for_classes_alone_is_named(tmp_path):
-    data = load_labels(tmp_path, table(tmp_path), 8)
+    data = load_folder(tmp_path, 8, labels=table(tmp_path))
     model = create_vit("vit_digits", image_size=8, channels=3, num_classes=3, patch_size=4)
     for changes in (dict(mixup=0.2), dict(balance="loss"), dict(best="balanced")):
         with pytest.raises(ValueError, match="is for classes, and these images have labels"):
