@@ -30,7 +30,9 @@ class Evidence:
             (1, 1): "one rate for all, not tuned",
         }.get(self.rates, f"{_range(self.rates)} rates tried for each on validation images")
         seeds = f"{self.seeds} seed{'s' * (self.seeds != 1)}"
-        return f"{self.arms} arms, {rates}, {seeds}, n = {_range(self.n)}\n" + "; ".join(self.processors)
+        return f"{self.arms} arm{'s' * (self.arms != 1)}, {rates}, {seeds}, n = {_range(self.n)}\n" + "; ".join(
+            self.processors
+        )
 
 
 def _range(ends: tuple[int, int]) -> str:

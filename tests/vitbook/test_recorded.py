@@ -20,6 +20,6 @@ def test_evidence_counts_what_the_rows_hold():
     assert said == "2 arms, 3 to 4 rates tried for each on validation images, 3 seeds, n = 1,000\nA; B"
     assert "one rate for all, not tuned" in str(evidence([row for row in rows if row["rate"] == 2]))
     untrained = [{"arm": "drop", "rate": None, "seed": 0, "n": 9, "processor": "A"}]
-    assert str(evidence(untrained)) == "1 arms, nothing trained, 1 seed, n = 9\nA"
+    assert str(evidence(untrained)) == "1 arm, nothing trained, 1 seed, n = 9\nA"
     with pytest.raises(ValueError, match="got none"):
         evidence([])

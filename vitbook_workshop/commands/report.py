@@ -1,6 +1,6 @@
 """How good a trained model is, class by class, in one file: JSON to compute with, or a page to look at.
 
-scikit-learn computes; chapter 27 derives what.
+scikit-learn computes; `vitbook.imbalance` and `vitbook.confidence` have the same by hand.
 """
 
 import base64

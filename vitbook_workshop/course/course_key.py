@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from vitbook._common.files import write_whole
-from vitbook_workshop.exercises import broken_vit
+from vitbook_workshop.exercises import two_faults
 
 KEY = "course.json"
 
@@ -81,7 +81,7 @@ def draw(names: list[tuple[str, str]], chapters: tuple[str, ...], seed: int) -> 
 
 
 def _faults(generator: torch.Generator) -> tuple[str, str]:
-    pairs = broken_vit.pairs()
+    pairs = two_faults.pairs()
     return pairs[int(torch.randint(len(pairs), (), generator=generator))]
 
 

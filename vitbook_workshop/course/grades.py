@@ -13,9 +13,10 @@ from vitbook._common.files import write_whole
 from vitbook_workshop import limited_process
 from vitbook_workshop.course.course_key import Course, Student
 from vitbook_workshop.course.student_notebooks import BROKEN
-from vitbook_workshop.course.submission import MOST
+from vitbook_workshop.course.submission import code_of
 from vitbook_workshop.exercises import EXERCISES
 
+MOST = 20_000_000  # bytes of a notebook
 LIMITS = limited_process.Limits(seconds=300, step=20, printed=1_000_000, memory=4_000_000_000)
 
 
@@ -38,11 +39,16 @@ def exercises_of(course: Course) -> dict[str, list[str]]:
         f"{chapter}.ipynb": [name for name in EXERCISES if name.partition(".")[0] == chapter[3:]]
         for chapter in course.chapters
     }
-    return found | {BROKEN: ["broken_vit.repaired"]}
+    return found | {BROKEN: ["two_faults.repaired"]}
 
 
 def grade(
-    course: Course, folder: Path, submissions: Path, workers: int = 2, say: Callable[[str], object] = print
+    course: Course,
+    folder: Path,
+    submissions: Path,
+    workers: int = 2,
+    limits: limited_process.Limits = LIMITS,
+    say: Callable[[str], object] = print,
 ) -> list[Graded]:
     """Every student's notebooks in submissions/SLUG, at any depth. What is known already is read from folder/graded."""
 
@@ -51,7 +57,7 @@ def grade(
         mark = _mark(course, submissions / student.slug)
         if kept.is_file() and (known := json.loads(kept.read_text(encoding="utf-8")))["mark"] == mark:
             return Graded(student.slug, known["judged"], tuple(known["remarks"]), known["network"])
-        graded = grade_one(course, student, submissions / student.slug)
+        graded = grade_one(course, student, submissions / student.slug, limits)
         kept.parent.mkdir(exist_ok=True)
         write_whole(kept, (json.dumps({"mark": mark} | asdict(graded), ensure_ascii=False) + "\n").encode())
         say(f"{student.slug}: {graded.count('right')} right of {sum(map(len, exercises_of(course).values()))}")
@@ -107,7 +113,7 @@ def _problem(paths: list[Path], course: Course, student: Student) -> str:
     if not paths:
         return "not handed in"
     if len(paths) > 1:
-        return f"handed in {len(paths)} times; one is read, which is to stay"
+        return f"handed in {len(paths)} times; leave one"
     path = paths[0]
     if not path.is_file() or path.is_symlink():
         return "must be a file"
@@ -116,11 +122,11 @@ def _problem(paths: list[Path], course: Course, student: Student) -> str:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         ours = document["metadata"].get("vitbook", {})
-        sources = [cell["source"] for cell in document["cells"] if cell["cell_type"] == "code"]
+        cells = code_of(document)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "is no Jupyter notebook of format 4"
     if ours.get("course") != course.identity:
         return "is of another course"
     if ours.get("student") != student.slug:
         return f"was made for {ours.get('student')}"
-    return "" if sources else "holds no code"
+    return "" if cells else "holds no code"

@@ -44,10 +44,9 @@ def feedback(question: Question, shows: str) -> str:
     if not shows:
         return "Right."
     if shows in MISTAKES:
-        return (
-            f"This is “{MISTAKES[shows].title}”. {MISTAKES[shows].cause} Chapter {MISTAKES[shows].where[:2]} has more."
-        )
-    return f"Not so ({shows}). Chapter {question.chapter[:2]} has more."
+        known = MISTAKES[shows]
+        return f"This is “{known.title}”. {known.cause} Chapter {int(known.where[:2])} has more."
+    return f"Not so. Chapter {int(question.chapter[:2])} has more."
 
 
 def markdown(asked: list[Question], key: bool = False) -> str:
@@ -56,7 +55,8 @@ def markdown(asked: list[Question], key: bool = False) -> str:
     for number, question in enumerate(asked, start=1):
         lines += [f"**{number}.** {question.asks}", ""]
         for letter, (said, shows) in zip("abcdef", question.answers, strict=False):
-            lines.append(f"- {letter}) {said}" + (f" — {feedback(question, shows)}" if key else ""))
+            why = f" ({shows})" * bool(shows and shows not in MISTAKES)
+            lines.append(f"- {letter}) {said}" + (f" — {feedback(question, shows)}{why}" if key else ""))
         lines.append("")
     return "\n".join(lines)
 

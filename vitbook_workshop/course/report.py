@@ -131,6 +131,7 @@ tr { border-bottom: 1px solid #8886 }
 _LIMITS = """<h2>How this was found</h2>
 <p>Each student's notebooks ran in a process of their own, in a temporary copy, with limits of time, memory and output;
 stored outputs were not read. The network was {network}. This is no sandbox: it stops accidents, not intent. For
-strangers' code run the same command in a container, such as
-<code>docker run --rm --network none --memory 6g -v "$PWD":/work -w /work python:3.12 …</code>.</p>
+strangers' code run the same command in a container, from an image of yours that has vitbook installed:
+<code>docker run --rm --network none --memory 6g -v "$PWD":/work -w /work IMAGE vitbook course grade FOLDER --html
+report.html</code>.</p>
 """

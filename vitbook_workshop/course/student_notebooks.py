@@ -7,14 +7,15 @@ import json
 import re
 from collections.abc import Collection
 from copy import deepcopy
+from itertools import product
 from pathlib import Path
 
 from vitbook._common.files import write_whole
 from vitbook_workshop.course.course_key import Course, Student
-from vitbook_workshop.exercises import EXERCISES, broken_vit
+from vitbook_workshop.exercises import EXERCISES, two_faults
 from vitbook_workshop.exercises.progress import checked
 
-BROKEN = "broken_vit.ipynb"
+BROKEN = "two_faults.ipynb"
 _SOLUTION = re.compile(r"<details>\s*<summary>[^<]*Solution[^<]*</summary>.*?</details>\s*", re.S)
 _SHOWN = re.compile(r"show_source\(([\w.]+)[,)]")
 
@@ -43,12 +44,10 @@ def numbers_of(asked: str, there: Collection[int]) -> list[int]:
 
 def write_all(course: Course, folder: Path, chapters: dict[str, dict]) -> None:
     """Into students/SLUG the notebooks of each, into solutions/SLUG the same with answers. chapters: by their names."""
-    for student in course.students:
+    for student, (place, answers) in product(course.students, (("students", False), ("solutions", True))):
         for name, chapter in chapters.items():
-            for place, answers in (("students", False), ("solutions", True)):
-                _write(folder / place / student.slug / f"{name}.ipynb", of_a_student(chapter, course, student, answers))
-        for place, answers in (("students", False), ("solutions", True)):
-            _write(folder / place / student.slug / BROKEN, broken(course, student, answers))
+            _write(folder / place / student.slug / f"{name}.ipynb", of_a_student(chapter, course, student, answers))
+        _write(folder / place / student.slug / BROKEN, broken(course, student, answers))
 
 
 def _write(path: Path, notebook: dict) -> None:
@@ -125,10 +124,10 @@ def broken(course: Course, student: Student, answers: bool = False) -> dict:
         "This model runs, and it learns. Two things in it are wrong. Find both, as in chapter 19, and correct them in "
         "the cell. Names and sizes of parameters stay as they are: weights of the right model are loaded by name.",
     ]
-    cells = [_markdown("\n\n".join(text)), _code(broken_vit.source(*student.faults))]
-    cells += [_code('from vitbook_workshop.exercises import check\n\ncheck("broken_vit.repaired", ViT)')]
+    cells = [_markdown("\n\n".join(text)), _code(two_faults.source(*student.faults))]
+    cells += [_code('from vitbook_workshop.exercises import check\n\ncheck("two_faults.repaired", ViT)')]
     if answers:
-        cells += [_markdown(f"The two: {' and '.join(student.faults)}."), _code(broken_vit.source())]
+        cells += [_markdown(f"The two: {' and '.join(student.faults)}."), _code(two_faults.source())]
     cells = [cell | {"id": f"cell-{number}"} for number, cell in enumerate(cells)]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "vitbook": {"course": course.identity, "student": student.slug}}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vitbook._common.suggestions import unknown
 
 if TYPE_CHECKING:
-    from vitbook_workshop.exercises.grading import Judgement
+    from vitbook_workshop.exercises.grading import Exercise, Judgement
 
 
 class NotRightError(AssertionError):
@@ -33,20 +33,22 @@ def check(name: str, attempt: Any, strict: bool | None = None, **numbers: float)
     """
     from vitbook_workshop.exercises.grading import judge
 
-    topic = str(name).partition(".")[0]
-    exercise = _exercises_of(topic).get(name) if topic in _topics() else None
-    if exercise is None:
-        raise ValueError(unknown("exercise", name, _all_exercises()))
-    judged = judge(with_numbers(name, numbers) if numbers else exercise, attempt)
+    judged = judge(exercise_of(name, **numbers), attempt)
     print(f"{name}: {judged}")
     if judged.state != "right" and (os.environ.get("VITBOOK_STRICT") == "1" if strict is None else strict):
         raise NotRightError(f"{name}: {judged}")
     return judged
 
 
-def with_numbers(name: str, numbers: dict[str, float]) -> Any:
-    """An exercise with other numbers. Raises ValueError where it has no such numbers."""
-    personal = _all_exercises()[name].personal
+def exercise_of(name: str, **numbers: float) -> "Exercise":
+    """An exercise by its name; numbers: those of its question, if not the chapter's. Raises ValueError as `check`."""
+    topic = str(name).partition(".")[0]
+    exercise = _exercises_of(topic).get(name) if topic in _topics() else None
+    if exercise is None:
+        raise ValueError(unknown("exercise", name, _all_exercises()))
+    if not numbers:
+        return exercise
+    personal = exercise.personal
     if personal is None or set(numbers) != set(personal.numbers):
         expected = ", ".join(personal.numbers) if personal else "no numbers"
         raise ValueError(f"{name} takes {expected}, got {', '.join(numbers)}")

@@ -28,7 +28,6 @@ from vitbook_workshop.faults.mistakes import MISTAKES
 
 RIGHT = "right."
 NOT_ATTEMPTED = "not attempted yet."
-STATES = ("right", "wrong", "not attempted")
 LEVELS = ("easy", "medium", "hard")
 KINDS = ("write", "predict", "repair", "derive")
 
@@ -83,8 +82,9 @@ class Exercise:
 class Judgement:
     """What came of an attempt; `str` of it is what is printed.
 
-    state: one of `STATES`. mistakes: every known one that gives exactly these numbers, by its name in the catalogue, or
-    as the sentence that says it; those that are made at once stand together. numbers: what was expected and what came.
+    state: "right", "wrong" or "not attempted". mistakes: every known one that gives exactly these numbers, by its name
+    in the catalogue, or as the sentence that says it; those that are made at once stand together. numbers: what was
+    expected and what came.
     """
 
     said: str
@@ -109,10 +109,13 @@ class Personal:
 
     def draw(self, generator: torch.Generator) -> dict[str, float]:
         """One value for each, and not all of them the chapter's own."""
-        pick = lambda values: values[int(torch.randint(len(values), (), generator=generator))]  # noqa: E731
-        while (drawn := {name: pick(values) for name, values in self.numbers.items()}) == self.own:
-            pass
-        return drawn
+        while True:
+            places = {
+                name: torch.randint(len(values), (), generator=generator) for name, values in self.numbers.items()
+            }
+            drawn = {name: self.numbers[name][int(place)] for name, place in places.items()}
+            if drawn != self.own:
+                return drawn
 
     @property
     def own(self) -> dict[str, float]:
@@ -121,6 +124,9 @@ class Personal:
     def exercise(self) -> Exercise:
         """That of the chapter."""
         return replace(self.make(**self.own), personal=self)
+
+
+_RIGHT, _NOTHING = Judgement(RIGHT, "right"), Judgement(NOT_ATTEMPTED, "not attempted")
 
 
 class Refused(Exception):
@@ -140,7 +146,7 @@ def combined(attempt: Callable, *mistakes: Mistake, at_once: int | None = None) 
 def judge(exercise: Exercise, attempt: Any) -> Judgement:
     """What there is to say about an attempt: `RIGHT`, `NOT_ATTEMPTED`, or some lines that begin with "not yet"."""
     if attempt is None or attempt is ...:
-        return _nothing()
+        return _NOTHING
     if not callable(exercise.reference):
         return _judge_number(exercise, attempt)
     if not callable(attempt):
@@ -153,9 +159,9 @@ def judge(exercise: Exercise, attempt: Any) -> Judgement:
     got = [_result(attempt, case) for case in cases]
     errors = [value for value in got if isinstance(value, Exception)]
     if any(isinstance(error, NotImplementedError) and not str(error) for error in errors):
-        return _nothing()
+        return _NOTHING
     if all(value is ... or value is None for value in got) and stub:
-        return _nothing()
+        return _NOTHING
     if refused := [error for error in errors if isinstance(error, Refused)]:
         suspects = [refused[-1].mistakes] if refused[-1].mistakes else []
         said = [f"not yet: {refused[-1]}.", *_naming(suspects, {}), *_references(suspects)]
@@ -167,7 +173,7 @@ def judge(exercise: Exercise, attempt: Any) -> Judgement:
     expected = [_result(exercise.reference, case) for case in cases]
     right = [_same(*pair, tolerance) for pair in zip(got, expected, strict=True)]
     if all(right):
-        return _judge_gradients(exercise, attempt, cases) if exercise.gradients else _right()
+        return _judge_gradients(exercise, attempt, cases) if exercise.gradients else _RIGHT
     # the smallest that is wrong
     size = [(right[i], isinstance(got[i], Exception), torch.as_tensor(expected[i]).numel()) for i in range(len(cases))]
     i = size.index(min(size))
@@ -180,14 +186,6 @@ def judge(exercise: Exercise, attempt: Any) -> Judgement:
         lines.append(f"It is right for {_inventory(names, cases[right.index(True)])}.")
     said = _wrapped([*lines, *(_references(suspects) or [f"Hint: {exercise.hint}"])])
     return Judgement(said, mistakes=_named(suspects), numbers="\n".join(numbers))
-
-
-def _right() -> Judgement:
-    return Judgement(RIGHT, "right")
-
-
-def _nothing() -> Judgement:
-    return Judgement(NOT_ATTEMPTED, "not attempted")
 
 
 def _judge_number(exercise: Exercise, attempt: Any) -> Judgement:
@@ -203,7 +201,7 @@ def _judge_number(exercise: Exercise, attempt: Any) -> Judgement:
         return math.isclose(got, number, rel_tol=(exercise.tolerance or 1e-3) if isinstance(number, float) else 0.0)
 
     if equals(exercise.reference):
-        return _right()
+        return _RIGHT
     direction = "too small" if got < exercise.reference else "too large" if got > exercise.reference else "not a number"
     suspects = [made for made, number in exercise.mistakes.items() if equals(number)]
     numbers = f"{got:,.10g} is {direction}."
@@ -230,7 +228,7 @@ def _judge_gradients(exercise: Exercise, attempt: Callable, cases: list[tuple]) 
                 why = f"Hint: {exercise.hint}" if ours.any() else _CUT
                 numbers = _difference(ours, theirs)
                 return Judgement(_wrapped([what, *numbers, why]), numbers="\n".join(numbers))
-    return _right()
+    return _RIGHT
 
 
 # Running attempts

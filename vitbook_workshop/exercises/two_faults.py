@@ -1,6 +1,6 @@
 """A Vision Transformer in one file that runs, learns, and has two faults: each student of a course repairs one's own.
 
-`small_vit.txt` is right; a fault exchanges a piece of it. No chapter has this exercise.
+`start/small_vit.py` is right; a fault exchanges a piece of it. No chapter has this exercise.
 """
 
 import itertools
@@ -43,7 +43,7 @@ FAULTS = {
 
 def source(*faults: str) -> str:
     """The file with these faults; without any, the right one."""
-    text = (files(__package__) / "small_vit.txt").read_text(encoding="utf-8")
+    text = (files(__package__) / "start" / "small_vit.py").read_text(encoding="utf-8")
     for fault in faults:
         text = text.replace(*FAULTS[fault])
     return text

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from vitbook_workshop.course.course_key import Student
-from vitbook_workshop.exercises import broken_vit, with_numbers
+from vitbook_workshop.exercises import exercise_of, two_faults
 from vitbook_workshop.exercises.progress import checked
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,12 +39,12 @@ def answer(path: Path, answers: dict[str, str]) -> None:
 def answer_rightly(folder: Path, student: Student) -> None:
     """Every exercise, with the student's own numbers."""
     for path in folder.glob("*.ipynb"):
-        if path.name == "broken_vit.ipynb":
-            answer(path, {"broken_vit.repaired": broken_vit.source()})
+        if path.name == "two_faults.ipynb":
+            answer(path, {"two_faults.repaired": two_faults.source()})
             continue
         right = solutions(path.name)
         for name, numbers in student.numbers.items():
             if name in right:
                 target = right[name].partition(" = ")[0]
-                right[name] = f"{target} = {with_numbers(name, numbers).reference!r}"
+                right[name] = f"{target} = {exercise_of(name, **numbers).reference!r}"
         answer(path, right)

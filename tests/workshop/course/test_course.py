@@ -10,7 +10,7 @@ import pytest
 from made_class import ROOT, answer, answer_rightly
 
 from vitbook_workshop.course import course_key, grades, report, student_notebooks, submission
-from vitbook_workshop.exercises import EXERCISES, broken_vit, check
+from vitbook_workshop.exercises import EXERCISES, check, two_faults
 from vitbook_workshop.limited_process import Limits
 
 NAMES = ["Right Answer", "Softmax Wrong", "Softmax Again", "Nothing Done", "Absent", "Hostile", "Confused"]
@@ -22,7 +22,8 @@ def made(tmp_path_factory):
     """The folder of a course in chapters 1 and 6, and what it is."""
     folder = tmp_path_factory.mktemp("class")
     chapters = student_notebooks.chapters_of(ROOT, "1,6")
-    names = [(course_key._slug(name), name) for name in NAMES]
+    (folder / "names.csv").write_text("name\n" + "\n".join(NAMES))
+    names = course_key.read_names(folder / "names.csv")
     course = course_key.draw(names, tuple(chapters), seed=5)
     student_notebooks.write_all(course, folder, chapters)
     course.write(folder)
@@ -44,7 +45,7 @@ def test_students_have_no_solutions_their_own_numbers_and_faults_of_their_own(ma
                 if name.partition(".")[0] == chapter[3:]:
                     assert personal.prompt(**numbers) in text and personal.prompt(**personal.own) not in text
         assert "Solution" in text_of(folder / "solutions" / student.slug / "06_patches.ipynb")
-        assert broken_vit.source(*student.faults) in text_of(folder / "students" / student.slug / "broken_vit.ipynb")
+        assert two_faults.source(*student.faults) in text_of(folder / "students" / student.slug / "two_faults.ipynb")
     assert len({json.dumps(student.numbers) for student in course.students}) > 1
     assert len({student.faults for student in course.students}) > 1
 
@@ -70,13 +71,13 @@ def test_a_question_with_other_numbers_is_the_chapters_own(name):
         check(name, 1, size=3)
 
 
-@pytest.mark.parametrize("fault", broken_vit.FAULTS)
+@pytest.mark.parametrize("fault", two_faults.FAULTS)
 def test_a_fault_stands_once_in_the_file_runs_and_is_named(fault):
-    right, wrong = broken_vit.FAULTS[fault]
-    assert broken_vit.source().count(right) == 1 and wrong in broken_vit.source(fault)
+    right, wrong = two_faults.FAULTS[fault]
+    assert two_faults.source().count(right) == 1 and wrong in two_faults.source(fault)
     names: dict = {"__name__": "small_vit"}
-    exec(compile(broken_vit.source(fault), "small_vit.py", "exec"), names)
-    assert (fault,) in check("broken_vit.repaired", names["ViT"]).mistakes
+    exec(compile(two_faults.source(fault), "small_vit.py", "exec"), names)
+    assert (fault,) in check("two_faults.repaired", names["ViT"]).mistakes
 
 
 def hand_in(folder, course, place):
@@ -98,7 +99,7 @@ def hand_in(folder, course, place):
             "attention.attend": "import os\ndef attend(scores, v): os._exit(0)",
         },
     )
-    answer(hostile / "broken_vit.ipynb", {"broken_vit.repaired": broken_vit.source()})
+    answer(hostile / "two_faults.ipynb", {"two_faults.repaired": two_faults.source()})
     (place / "confused" / "06_patches.ipynb").unlink()
     shutil.copy(place / "nothing-done" / "01_attention.ipynb", place / "confused" / "01_attention.ipynb")
 
@@ -107,15 +108,15 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     folder, course = made
     place = tmp_path / "submissions"
     hand_in(folder, course, place)
-    monkeypatch.setattr(grades, "LIMITS", SHORT)
-    monkeypatch.setattr(grades.grade_one, "__defaults__", (SHORT,))
-    found = {one.slug: one for one in grades.grade(course, folder, place, say=lambda line: None)}
+    said: list[str] = []
+    found = {one.slug: one for one in grades.grade(course, folder, place, limits=SHORT, say=said.append)}
+    assert len(said) == len(NAMES)
     of = sum(map(len, grades.exercises_of(course).values()))
     right = found["right-answer"]
     assert right.count("right") == of == len(right.judged) and not right.remarks, right
     nothing = found["nothing-done"]
-    assert nothing.count("not attempted") == of - 1 and nothing.judged["broken_vit.repaired"]["state"] == "wrong"
-    left = nothing.judged["broken_vit.repaired"]["mistakes"]
+    assert nothing.count("not attempted") == of - 1 and nothing.judged["two_faults.repaired"]["state"] == "wrong"
+    left = nothing.judged["two_faults.repaired"]["mistakes"]
     assert any(set(names) == set(course.student("nothing-done").faults) for names in left)
     assert found["absent"] == grades.Graded("absent", remarks=("handed nothing in",))
     hostile = found["hostile"]
@@ -125,7 +126,7 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     assert "writes outside its folder" in " ".join(hostile.judged["attention.query"]["said"].split())
     assert not (place / "outside").exists()
     assert hostile.judged["attention.attend"]["state"] == "wrong"
-    assert hostile.judged["broken_vit.repaired"]["state"] == "right", "what comes after is judged all the same"
+    assert hostile.judged["two_faults.repaired"]["state"] == "right", "what comes after is judged all the same"
     assert any("was made for nothing-done" in line for line in found["confused"].remarks)
     assert any("06_patches.ipynb: not handed in" in line for line in found["confused"].remarks)
 
@@ -140,7 +141,7 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     assert "softmax over the queries" in page and "Emmy" not in page and "Right Answer" not in page
 
     monkeypatch.setattr(grades, "grade_one", lambda *_: pytest.fail("what is known is not judged again"))
-    assert {one.slug: one for one in grades.grade(course, folder, place, say=lambda line: None)} == found
+    assert {one.slug: one for one in grades.grade(course, folder, place, say=said.append)} == found
 
 
 def test_only_what_an_answer_needs_is_run():
@@ -193,5 +194,5 @@ def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
         "is of another course" in line
         for line in grades.grade_one(other, course.student("absent"), tmp_path / "handed").remarks
     )
-    (tmp_path / "handed" / "01_attention.ipynb").write_bytes(b" " * (submission.MOST + 1))
+    (tmp_path / "handed" / "01_attention.ipynb").write_bytes(b" " * (grades.MOST + 1))
     assert "the most that is read" in grades.grade_one(course, course.student("absent"), tmp_path / "handed").remarks[0]

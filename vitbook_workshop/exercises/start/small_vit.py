@@ -1,4 +1,4 @@
-"""A small Vision Transformer in one file. It runs and learns, and two things in it are wrong."""
+"""A small Vision Transformer in one file."""
 
 import torch
 import torch.nn.functional as F
