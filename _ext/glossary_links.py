@@ -35,11 +35,12 @@ OTHER_SENSES = {
 }
 
 # Pages on which a term means something else wherever it stands: a dictionary's keys, a computer's memory, a
-# photograph whose neighbors are sought.
+# photograph whose neighbors are sought, somebody with a class.
 OTHER_PAGES = {
     "Key": r"api/(?!part1)",
     "Memory": r"(?!chapters/0[1-7]_|api/part1)",
     "Query": r"chapters/16_",
+    "Teacher": r"teaching",
     "Value": r"api/(?!part1)|chapters/10_",
 }
 
