@@ -3,12 +3,12 @@
     python records/preprocessing.py vitbook/assets/runs/preprocessing.json --data-dir FOLDER
 
 No mistake raises an error. All are made on the same images, so that each is compared with the right way image by image:
-`lost` were right and are wrong now, `won` the other way round. As it is, it takes a minute or two on one core.
+`answers_lost` were right and are wrong now, `answers_won` the other way round. A minute or two on one core.
 """
 
 import torch
 import torch.nn.functional as F
-from harness import arguments_of, write
+from harness import arguments_of, processor, versions, write
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
@@ -67,22 +67,23 @@ def main(arguments: list[str] | None = None) -> None:
     copies = miscopied(given.weights)
     gelus = {kind: load_pretrained(given.weights, activation=kind).model for kind in ("gelu_tanh", "quick_gelu")}
     tries |= {name: (model, ways["right"]) for name, model in (copies | gelus).items()}
-    found, right = {}, None
-    for name, (model, batch) in tries.items():
+    kinds = {"prepared": ways, "copied": copies, "computed": gelus}
+    rows, right = [], None
+    for kind, name in ((kind, name) for kind, names in kinds.items() for name in names):
+        model, batch = tries[name]
         logits = torch.cat([model(part) for part in batch.split(100)])
         correct = logits.argmax(dim=1) == labels
         right = correct if right is None else right
-        found[name] = {
-            "right": correct.sum().item(),
-            "lost": (right & ~correct).sum().item(),
-            "won": (~right & correct).sum().item(),
-            "loss": round(F.cross_entropy(logits, labels).item(), 3),
+        rows.append({"arm": name, "rate": None, "seed": 0, "n": len(images), "kind": kind, "weights": given.weights})
+        rows[-1] |= {
+            "answers_right": correct.sum().item(),
+            "answers_lost": (right & ~correct).sum().item(),
+            "answers_won": (~right & correct).sum().item(),
+            "test_loss": round(F.cross_entropy(logits, labels).item(), 3),
         }
-        print(f"{name}: {found[name]}", flush=True)
-    document = {"weights": given.weights, "images": len(images), "torch": torch.__version__}
-    for kind, names in {"prepared": ways, "copied": copies, "computed": gelus}.items():
-        document[kind] = {name: found[name] for name in names}
-    write(given.file, document)
+        rows[-1] |= {"processor": processor()} | versions()
+        print(rows[-1], flush=True)
+    write(given.file, rows)
 
 
 if __name__ == "__main__":

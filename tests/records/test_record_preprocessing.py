@@ -1,6 +1,7 @@
 """What each wrong preparation costs is counted on the same images."""
 
 import json
+from collections import Counter
 from itertools import combinations
 
 import preprocessing
@@ -35,10 +36,12 @@ def test_every_mistake_in_copying_changes_the_logits():
 def test_what_is_lost_and_won_makes_the_difference(tmp_path, cifar10):
     file = tmp_path / "preprocessing.json"
     preprocessing.main([str(file), "--data-dir", str(cifar10), "--images", "3"])
-    document = json.loads(file.read_text(encoding="utf-8"))
-    right = document["prepared"]["right"]
-    assert document["images"] == 3 and right["lost"] == right["won"] == 0
-    assert len(document["prepared"]) == 9 and len(document["copied"]) == 4
-    assert document["computed"].keys() == {"gelu_tanh", "quick_gelu"}
-    for way in (*document["prepared"].values(), *document["copied"].values()):
-        assert way["right"] == right["right"] - way["lost"] + way["won"]
+    rows = json.loads(file.read_text(encoding="utf-8"))
+    right = rows[0]
+    assert right["arm"] == "right" and right["answers_lost"] == right["answers_won"] == 0
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds == {"prepared": 9, "copied": 4, "computed": 2}
+    assert {row["arm"] for row in rows if row["kind"] == "computed"} == {"gelu_tanh", "quick_gelu"}
+    for row in rows:
+        assert row["n"] == 3
+        assert row["answers_right"] == right["answers_right"] - row["answers_lost"] + row["answers_won"]
