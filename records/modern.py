@@ -45,7 +45,7 @@ BEFORE_THE_HEAD = {  # arms in which something else happens to the vector that t
 }
 AT_ONE_RATE = (*ARMS, *BEFORE_THE_HEAD)
 AT_THEIR_OWN = ("plain", "no positions", "rotary, no learned positions", "SwiGLU, two thirds as wide")
-AT_THEIR_OWN += ("mean pooling, no class token", "attention pooling, no class token")
+AT_THEIR_OWN += ("mean pooling, no class token", "attention pooling, no class token", "attention pooling, doubled")
 
 
 def build(arm: str) -> ModernViT:
