@@ -21,6 +21,7 @@ PARTS = (
     "site_search",  # what is searched, a section at a time
     "tested",  # the numbers of the last test run
     "site_icons",  # a font of the icons that are shown
+    "site_dark_figures",  # plots a second time, for dark pages
     "accessible",  # keyboards, screen readers, contrast
     "site_sharing",  # descriptions for search engines and shared links
 )

@@ -14,7 +14,6 @@ outputs, and the versions of torch and vitbook, stay what they were: it says whe
 import argparse
 import base64
 import datetime
-import importlib.util
 import json
 import os
 import re
@@ -272,10 +271,11 @@ def kernel_environment(folder: str) -> dict[str, str]:
         "LINES": "24",
         "PYTHONHASHSEED": "0",
     }
-    # The settings that matplotlib itself ships win over the user's; its font cache may stay where it is.
-    matplotlib = importlib.util.find_spec("matplotlib")
-    if matplotlib is not None and matplotlib.origin is not None:
-        environment["MATPLOTLIBRC"] = str(Path(matplotlib.origin).parent / "mpl-data" / "matplotlibrc")
+    # One setting in place of the user's; matplotlib's font cache may stay where it is.
+    settings = Path(folder, "matplotlibrc")
+    settings.write_text("figure.hooks: figure_boxes:remember\n", encoding="utf-8")
+    environment["MATPLOTLIBRC"] = str(settings)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "tools"), os.environ.get("PYTHONPATH")]))
     # One thread per chapter: sums do not depend on the number of cores, and several chapters run side by side.
     for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         environment.setdefault(variable, "1")
