@@ -4,6 +4,7 @@ The colors are in _static/book.css. The browser suite, tests/browser/, holds eve
 """
 
 import re
+from html import unescape
 from pathlib import Path
 
 from PIL import Image
@@ -49,6 +50,10 @@ ARGUMENTS = re.compile(
 FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', re.S)
 
 
+# What a cell has printed.
+PRINTED = re.compile(r'(<div class="output [^>]*>\s*<div class="highlight"><pre)>(.*?)(?=</pre>)', re.S)
+TAG = re.compile(r"<[^>]*>")
+
 # Where the text's own controls begin, behind the bar of buttons above it; the page of results has no text.
 SKIP = ('<a href="#main-content">Skip to main content</a>', '<a href="#text">Skip to the text</a>')
 TEXT = ('<article class="bd-article">', '<article class="bd-article" id="text" tabindex="-1">')
@@ -60,6 +65,12 @@ def plain_arguments(match: re.Match) -> str:
     return f'<span class="sig-lines">{lines}</span>'
 
 
+def with_columns(printed: re.Match) -> str:
+    """What was printed, with the length of its longest line: the style sheet makes its letters fit on a phone."""
+    lines = unescape(TAG.sub("", printed[2])).splitlines()
+    return f'{printed[1]} style="--columns: {max(map(len, lines), default=1)}">{printed[2]}'
+
+
 def repaired(html: str) -> str:
     for written, better in REPAIRS.items():
         html = html.replace(written, better)
@@ -67,6 +78,7 @@ def repaired(html: str) -> str:
         html = html.replace(*SKIP).replace(*TEXT)
     if 'class="unbroken"' not in html:
         html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
+    html = PRINTED.sub(with_columns, html)
     return ARGUMENTS.sub(plain_arguments, SPHINX_SEARCH.sub("", ICONS.sub("", html)))
 
 

@@ -3,17 +3,14 @@
 A chapter's number is that of its file, as everywhere else; its question, minutes and prerequisites stand at its top.
 """
 
-import base64
-import io
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from chapter_icons import icon
 from docutils import nodes
-from PIL import Image, ImageChops, ImageOps
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
@@ -39,7 +36,6 @@ class Chapter:
     before: tuple[int, ...]  # the numbers of the chapters to have read, ascending
     reading: int  # minutes
     running: int  # minutes, on a CPU
-    image: str | None  # the first one among the outputs, a PNG in base64
 
     @property
     def number(self) -> int:
@@ -65,9 +61,7 @@ def read_chapter(root: Path, name: str) -> Chapter:
         )
     before = {int(number) for number in re.findall(r"\((\d\d)_\w+\.ipynb[#)]", match["before"])}
     minutes = int(match["reading"]), int(match["running"])
-    outputs = (output.get("data", {}) for cell in cells for output in cell.get("outputs", []))
-    image = next((data["image/png"] for data in outputs if "image/png" in data), None)
-    return Chapter(name, match["title"], match["question"], tuple(sorted(before)), *minutes, image)
+    return Chapter(name, match["title"], match["question"], tuple(sorted(before)), *minutes)
 
 
 def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
@@ -82,7 +76,7 @@ def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
 
 
 class ChapterCards(SphinxDirective):
-    """```{chapter-cards}``` shows parts and chapters: first figure, number, title, question, minutes, prerequisites."""
+    """```{chapter-cards}``` shows parts and chapters: icon, number, title, question, minutes, prerequisites."""
 
     def run(self) -> list[nodes.Node]:
         root = Path(self.env.srcdir)
@@ -112,19 +106,7 @@ class ChapterCards(SphinxDirective):
             minutes += self.link(names[number], str(number))
         inline = self.parse_inline(chapter.question)[0]
         question = nodes.rubric("", "", *inline, classes=["chapter-question"])  # without links, as all of it is one
-        return nodes.list_item("", *self.picture(chapter), title, question, minutes)
-
-    def picture(self, chapter: Chapter) -> list[nodes.image]:
-        """The chapter's first figure, small and without its margins."""
-        if chapter.image is None:
-            return []
-        whole = Image.open(io.BytesIO(base64.b64decode(chapter.image))).convert("RGB")
-        drawn = ImageChops.difference(whole, Image.new("RGB", whole.size, "white")).getbbox()
-        folder = Path(self.env.doctreedir).parent / "cards"
-        folder.mkdir(exist_ok=True)
-        path = folder / f"card_{chapter.number:02}.webp"
-        ImageOps.contain(whole.crop(drawn), (440, 240), Image.Resampling.LANCZOS).save(path, quality=80)
-        return [nodes.image(uri=os.path.relpath(path, self.env.srcdir), alt="", loading="lazy")]
+        return nodes.list_item("", nodes.raw("", icon(chapter.number), format="html"), title, question, minutes)
 
     def link(self, name: str, text: str) -> addnodes.pending_xref:
         options = dict(refdomain="std", reftype="doc", reftarget=f"/{name}", refexplicit=True, refwarn=True)
