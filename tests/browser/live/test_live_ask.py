@@ -12,7 +12,7 @@ from asking import CELLS, Figure, asked, close, logits, photograph, place, witho
 from PIL import Image
 
 from vitbook._common.images import decode_image
-from vitbook.attention_maps import logit_lens, residual_stream
+from vitbook.attention_maps import logit_lens, residual_stream, rollout
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import create_vit
 from vitbook_workshop.live import bundles, figure_data, figures
@@ -99,14 +99,14 @@ def test_heads_are_removed_and_put_back(figure, trained):
 
 def test_a_patch_is_asked_and_covered_by_keyboard_alone(figure, trained):
     page, press, config = figure.page, figure.browser.press, trained.model.config
-    columns, last = trained.model.embedding.grid[1], config.depth - 1
+    columns = trained.model.embedding.grid[1]
     page.locator("[data-patch='0']").focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Enter"):
         press(key)
     patch = 2 * columns + 1
-    row = asked(trained)[1][last, 0, 1 + patch]
+    row = rollout(asked(trained)[1][:, None])[0, 1 + patch]
     assert page.locator(".caption").inner_text() == (
-        f"Untouched, block {last}, head 0: what row 2, column 1 attends to. "
+        "Untouched, all blocks at once: how much of each patch reaches row 2, column 1 by attention. "
         f"Most: {place(trained, row.argmax().item())}, {100 * row.max():.1f}\u00a0%."
     )
     page.locator("[name=mode][value=cover]").focus()
@@ -459,7 +459,7 @@ def test_a_phone_shows_all_of_it_and_answers_a_finger(browser, page, trained, wi
     box = figure.page.locator("[data-column=untouched] .heads button").first.bounding_box()
     assert min(box["width"], box["height"]) >= 24
     browser.tap(figure.page.locator("[data-patch='17']"))
-    assert f"what {place(trained, 18)} attends to" in figure.page.locator(".caption").inner_text()
+    assert f"how much of each patch reaches {place(trained, 18)}" in figure.page.locator(".caption").inner_text()
     browser.screen()
 
 

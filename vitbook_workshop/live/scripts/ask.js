@@ -9,7 +9,8 @@
  * @property {number} block
  * @property {number} head
  * @property {number} query a token
- * @property {string} view what the large photograph shows of the query: "attention" of the open head, or tokens "alike"
+ * @property {string} view what the large photograph shows of the query: "rollout" of all blocks, "attention" of the open
+ *   head, or tokens "alike"
  * @property {number} after how many blocks: the answer so far, and the tokens that are compared
  * @property {boolean} withoutPositions
  * @property {string} shuffle "", "after", "before" or "pixels"
@@ -170,6 +171,9 @@ async function ask(root, thread, model, album) {
   const isChanged = () => state.withoutPositions || state.shuffle || state.removed.size || state.covered.size;
   const isVeiled = () => classes.length && isChanged() && control("predict").checked && guessed === null;
 
+  /** Whose head is shown large: as long as nothing is changed, both are the same, and one is seen. */
+  const openColumn = () => (isChanged() && !isVeiled() ? state.column : "untouched");
+
   /* Asking */
 
   let latest = 0;
@@ -213,6 +217,28 @@ async function ask(root, thread, model, album) {
     return weights;
   }
 
+  /**
+   * How much of each token reaches a query through all blocks (attention rollout): in each block half comes by the
+   * attention, its heads' mean, and half by the residual connection.
+   */
+  function rollout(column, query) {
+    const places = placesOf(column);
+    let reached = places.map((_, place) => Number(place === places.indexOf(query)));
+    for (const all of [...answers[column].attention].reverse()) {
+      const before = reached.map((share) => share / 2);
+      reached.forEach((share, i) => {
+        for (let head = 0; head < num_heads; head++) {
+          const first = (head * tokens + i) * tokens;
+          before.forEach((_, j) => (before[j] += (share * all[first + j]) / (2 * num_heads)));
+        }
+      });
+      reached = before;
+    }
+    const shares = new Array(tokens);
+    places.forEach((token, place) => (shares[token] = reached[place]));
+    return shares;
+  }
+
   /** Cosine similarity of a query's token to every token, as they lie in the image, after some blocks. */
   function similarities(column, after, query) {
     const places = placesOf(column);
@@ -236,22 +262,22 @@ async function ask(root, thread, model, album) {
 
   const veil = drawn(columns, rows, () => {}).getContext("2d"); // a pixel for each patch
 
-  /** The photograph as this column's model sees it, its patches as clear as they are attended to. */
+  /** The photograph as this column's model sees it, its patches the brighter, the more they are attended to. */
   function paint(canvas, column, weights) {
     const most = Math.max(...weights.slice(prefix));
-    const clear = veil.createImageData(columns, rows);
+    const dark = veil.createImageData(columns, rows);
     cells.forEach((_, patch) => {
       const covered = column === "changed" && state.covered.has(patch);
-      clear.data[4 * patch + 3] = covered ? 0 : 255 * (0.12 + (0.88 * weights[prefix + patch]) / most);
+      const bright = 0.12 + 0.88 * Math.sqrt(Math.max(0, weights[prefix + patch]) / most); // as on the book's cover
+      dark.data[4 * patch + 3] = covered ? 255 : 255 * (1 - bright);
     });
-    veil.putImageData(clear, 0, 0);
+    veil.putImageData(dark, 0, 0);
     const context = canvas.getContext("2d");
     const { width, height } = canvas;
-    context.clearRect(0, 0, width, height);
-    Object.assign(context, { globalCompositeOperation: "source-over", imageSmoothingEnabled: false });
-    context.drawImage(veil.canvas, 0, 0, width, height);
-    Object.assign(context, { globalCompositeOperation: "source-in", imageSmoothingEnabled: true });
+    context.imageSmoothingEnabled = true;
     context.drawImage(pictures[column], 0, 0, width, height);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(veil.canvas, 0, 0, width, height);
   }
 
   /** A photograph whose patches lie in another order. */
@@ -307,7 +333,7 @@ async function ask(root, thread, model, album) {
     for (const [token, name] of model.prefix.entries()) {
       const button = element("button", { type: "button", name: "token" }, `Ask ${name}`);
       button.addEventListener("click", () => change({ query: token }, false));
-      control("remove").before(button);
+      control("rollout").before(button);
     }
     control("after").max = depth;
     for (const own of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(`.of-${classes.length ? "features" : "classes"}`))) {
@@ -331,16 +357,17 @@ async function ask(root, thread, model, album) {
     const { canvas } = photographs.get(state.photo);
     const changed = state.shuffle === "pixels" ? inPieces(canvas, order()) : canvas;
     Object.assign(pictures, { untouched: canvas, changed });
-    const column = veiled ? "untouched" : state.column;
+    const column = openColumn();
     const weights = row(column, state.block, state.head, state.query);
     const similar = similarities(column, state.after, state.query);
+    const shares = state.view === "rollout" ? rollout(column, state.query) : weights;
     const alike = state.view === "alike";
     const others = weights.map((_, token) => token).filter((token) => !alike || (token >= prefix && token !== state.query));
-    const [most] = others.sort((a, b) => (alike ? similar[b] - similar[a] : weights[b] - weights[a]));
+    const [most] = others.sort((a, b) => (alike ? similar[b] - similar[a] : shares[b] - shares[a]));
     const least = Math.min(...similar.slice(prefix));
-    const clear = alike ? similar.map((cosine) => Math.min(cosine, similar[most]) - least) : weights;
+    const clear = alike ? similar.map((cosine) => Math.min(cosine, similar[most]) - least) : shares;
     paint(find(".photograph"), column, clear);
-    const said = (token) => (alike ? similar[token].toFixed(2).replace("-", "−") : percent(weights[token]));
+    const said = (token) => (alike ? similar[token].toFixed(2).replace("-", "−") : percent(shares[token]));
     cells.forEach((cell, patch) => {
       const covered = state.covered.has(patch);
       cell.classList.toggle("covered", covered);
@@ -348,9 +375,11 @@ async function ask(root, thread, model, album) {
       cell.setAttribute("aria-label", `${nameOf(prefix + patch)}: ${covered ? "covered" : said(prefix + patch)}`);
       cell.tabIndex = patch === Math.max(0, state.query - prefix) ? 0 : -1;
     });
-    const subject = alike
-      ? `${stage(state.after)}: how similar the token of ${nameOf(state.query)} is to others, by their cosine`
-      : `block ${state.block}, head ${state.head}: what ${nameOf(state.query)} attends to`;
+    const subject = {
+      alike: `${stage(state.after)}: how similar the token of ${nameOf(state.query)} is to others, by their cosine`,
+      attention: `block ${state.block}, head ${state.head}: what ${nameOf(state.query)} attends to`,
+      rollout: `all blocks at once: how much of each patch reaches ${nameOf(state.query)} by attention`,
+    }[state.view];
     find(".caption").textContent =
       `${column === "changed" ? "Changed" : "Untouched"}, ${subject}. Most: ${nameOf(most)}, ${said(most)}.`;
     if (find("[name=mode]:checked").value !== "cover") {
@@ -362,6 +391,8 @@ async function ask(root, thread, model, album) {
     control("after").setAttribute("aria-valuetext", find("output").textContent);
     root.querySelectorAll("[name=token]").forEach((button, token) => button.setAttribute("aria-pressed", String(token === state.query)));
     const removed = state.removed.has(`${state.block}.${state.head}`);
+    control("rollout").setAttribute("aria-pressed", String(state.view === "rollout"));
+    control("remove").disabled = state.view === "rollout";
     control("remove").textContent = removed ? "Put this head back" : "Remove this head";
     control("again").disabled = !state.shuffle;
     control("reset").disabled = !isChanged();
@@ -369,6 +400,7 @@ async function ask(root, thread, model, album) {
     control("shuffle").value = state.shuffle;
     control("block").value = blockOut();
     find(".predict").hidden = !veiled;
+    find(".figure").classList.toggle("altered", Boolean(isChanged()));
     find("[data-column=changed]").classList.toggle("veiled", veiled);
     for (const name of ["untouched", "changed"]) {
       showColumn(name);
@@ -404,7 +436,8 @@ async function ask(root, thread, model, album) {
       const removed = column === "changed" && state.removed.has(`${block}.${head}`);
       paint(button.firstChild, column, weights);
       button.classList.toggle("removed", removed);
-      button.setAttribute("aria-pressed", column === state.column && block === state.block && head === state.head);
+      const open = state.view !== "rollout" && column === openColumn() && block === state.block && head === state.head;
+      button.setAttribute("aria-pressed", String(open));
       button.setAttribute(
         "aria-label",
         `Block ${block}, head ${head}${removed ? ", removed" : ""}: most on ${nameOf(largest)}, ${percent(weights[largest])}`,
@@ -516,12 +549,13 @@ async function ask(root, thread, model, album) {
     on("reset", "click", () =>
       interfere({ withoutPositions: false, shuffle: "", removed: new Set(), covered: new Set() }),
     );
+    on("rollout", "click", () => change({ view: "rollout" }, false));
     on("remove", "click", () => toggleHead(state.block, state.head));
     on("each", "click", eachHead);
     on("predict", "change", show);
     on("after", "input", () => {
       const after = Number(control("after").value);
-      change({ after, block: Math.max(0, after - 1) }, false);
+      change({ after, block: Math.max(0, after - 1), view: state.view === "alike" ? "alike" : "attention" }, false);
     });
     find(".modes").addEventListener("change", ({ target: { value } }) => {
       if (value !== "cover") {
@@ -605,14 +639,14 @@ async function ask(root, thread, model, album) {
 
   /** What each head's removal costs: the answer's probability without it, on its thumbnail. */
   async function eachHead() {
-    const seconds = Math.ceil((thumbnails.changed.length * answers.untouched.milliseconds) / 1000);
+    const seconds = Math.ceil((thumbnails.untouched.length * answers.untouched.milliseconds) / 1000);
     find(".caption").textContent = `Asking ${thumbnails.changed.length} times, about ${seconds} s.`;
     const all = await thread("withoutEach", { name: state.photo, change: changeOf() });
     const class_ = best(answers.changed.shares);
     all.forEach((logits, i) => {
       const moved = () => 100 * (softmaxOf(logits)[class_] - answers.changed.shares[class_]);
       const said = classes.length ? decimal(moved(), 1) : decimal(cosine(logits, answers.changed.logits), 2);
-      const button = thumbnails.changed[i];
+      const button = thumbnails[isChanged() ? "changed" : "untouched"][i];
       button.querySelector(".drop")?.remove();
       button.append(element("span", { class: "drop" }, classes.length && moved() >= 0 ? `+${said}` : said));
     });
@@ -639,7 +673,7 @@ async function ask(root, thread, model, album) {
       block,
       head: within(head, num_heads, 0),
       query: within(given.get("query"), tokens, config.class_token ? 0 : prefix),
-      view: given.get("view") === "alike" ? "alike" : "attention",
+      view: ["alike", "rollout"].find((view) => view === given.get("view")) ?? (given.has("open") ? "attention" : "rollout"),
       after: within(given.get("after"), depth + 1, block + 1),
       withoutPositions: given.get("positions") === "off",
       shuffle: ["after", "before", "pixels"].includes(shuffle) ? shuffle : "",
@@ -655,7 +689,7 @@ async function ask(root, thread, model, album) {
   function writeAddress() {
     const { photo, column, block, head, query, view, after, withoutPositions, shuffle, seed, removed, covered } = state;
     const said = { photo, open: `${column}.${block}.${head}`, query };
-    if (view === "alike") said.view = view;
+    if (view !== "attention") said.view = view;
     if (after !== block + 1) said.after = after;
     if (withoutPositions) said.positions = "off";
     if (shuffle) Object.assign(said, { shuffle, seed });
