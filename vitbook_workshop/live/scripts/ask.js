@@ -362,7 +362,7 @@ async function ask(root, thread, model, album) {
     const similar = similarities(column, state.after, state.query);
     const shares = state.view === "rollout" ? rollout(column, state.query) : weights;
     const alike = state.view === "alike";
-    const others = weights.map((_, token) => token).filter((token) => !alike || (token >= prefix && token !== state.query));
+    const others = weights.map((_, token) => token).filter((token) => state.view === "attention" || (token >= prefix && token !== state.query));
     const [most] = others.sort((a, b) => (alike ? similar[b] - similar[a] : shares[b] - shares[a]));
     const least = Math.min(...similar.slice(prefix));
     const clear = alike ? similar.map((cosine) => Math.min(cosine, similar[most]) - least) : shares;
