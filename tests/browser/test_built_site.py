@@ -76,3 +76,10 @@ def test_every_chapter_is_on_the_landing_page_and_has_its_buttons(folder: Path) 
         addresses = {tag["href"] for tag in soup(folder.resolve() / f"{chapter.name}.html").find_all("a", href=True)}
         assert colab_url(REPOSITORY, BRANCH, f"{chapter.name}.ipynb") in addresses
         assert f"../_sources/{chapter.name}.ipynb" in addresses
+
+
+def test_every_plot_of_a_chapter_has_a_twin_for_dark_pages(folder: Path) -> None:
+    for path in sorted((folder / "chapters").glob("*.html")):
+        plots = soup(path).select('.cell_output img[src*="_images/"]')
+        classes = [" ".join(image.get("class", [])) for image in plots]
+        assert classes == ["on-paper", "on-slate"] * (len(plots) // 2), path.name
