@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitbook.data import Levels, PerChannel, normalize
 from vitbook.patches import Images
+from vitbook.targets import Masks
 
 Targets = Float[Tensor, "batch classes"]
 
@@ -18,14 +19,15 @@ MAX_MAGNITUDE = 30.0  # of RandAugment: three times as far as the paper's
 
 def augmented(
     images: Levels,
-    labels: Int[Tensor, " batch"] | Targets,
+    labels: Int[Tensor, " batch"] | Targets | Masks,
     config: Any,
     mean: PerChannel,
     std: PerChannel,
     num_classes: int,
-) -> tuple[Images, Int[Tensor, " batch"] | Targets]:
+) -> tuple[Images, Int[Tensor, " batch"] | Targets | Masks]:
     """A batch as it goes into a model: augmented and normalized images, and labels, or targets where they are mixed.
 
+    Masks are moved and mirrored with their images.
     config: a `TrainConfig`: its settings from `randaugment_ops` to `cutmix`. Of mixup and CutMix, chance takes one.
     """
     if config.randaugment_ops:
@@ -33,10 +35,15 @@ def augmented(
     images = normalize(images, mean, std)
     if config.affine:
         images = random_affine(images, 10 * config.affine, 0.08 * config.affine, 0.1 * config.affine)
+    masked = labels.ndim == 3
+    if masked:  # as one more channel: they do what the image does
+        images = torch.cat([images, labels[:, None].to(images)], dim=1)
     if config.crop:
         images = random_crop(images, config.crop)
     if config.flip:
         images = random_flip(images)
+    if masked:
+        images, labels = images[:, :-1], images[:, -1].to(labels.dtype)
     if config.erasing:
         images = random_erasing(images, config.erasing)
     mixes = [(mix, alpha) for mix, alpha in ((mixup, config.mixup), (cutmix, config.cutmix)) if alpha]

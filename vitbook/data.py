@@ -23,8 +23,9 @@ from vitbook._common.images import center_crop, decode_image, looks_like_image, 
 from vitbook._common.suggestions import unknown
 from vitbook._common.validation import check_sizes
 from vitbook._downloads.datasets import CIFAR10_CLASSES, SOURCES
-from vitbook.image_files import ImageFiles
+from vitbook.image_files import ImageFiles, MaskFiles, count_levels
 from vitbook.patches import Images
+from vitbook.targets import IGNORED
 
 Levels = UInt8[Tensor, "batch channels height width"]  # 0 to 255
 PerChannel = Float[Tensor, " channels"]
@@ -41,7 +42,8 @@ class Split:
     """Some of a data set's images, and what they show."""
 
     images: Levels | ImageFiles
-    labels: Int64[Tensor, " batch"] | Float[Tensor, "batch K"]  # indices into class_names; or `vitbook.targets.Targets`
+    # indices into class_names; or `vitbook.targets.Targets`, or masks
+    labels: Int64[Tensor, " batch"] | Float[Tensor, "batch K"] | MaskFiles
     groups: np.ndarray | None = None  # (N,) of str: images of one group stay on one side of every split
 
     def __len__(self) -> int:
@@ -54,7 +56,7 @@ class Split:
             raise ValueError(f"chosen must be bool of shape (N,) = ({len(self)},), got {chosen.dtype} {chosen.shape}")
         index = torch.from_numpy(np.flatnonzero(chosen))
         groups = None if self.groups is None else self.groups[index.numpy()]
-        return Split(cast(Levels | ImageFiles, self.images[index]), self.labels[index], groups)
+        return Split(cast(Levels | ImageFiles, self.images[index]), cast(Any, self.labels[index]), groups)
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Dataset:
         """
         few = self.train if share == 1 else split_at_random(self.train, share, seed, self.class_names)[1]
         index = torch.arange(len(self.train) if length is None else length) % len(few)
-        return replace(self, train=Split(cast(Levels | ImageFiles, few.images[index]), few.labels[index]))
+        return replace(self, train=Split(cast(Levels | ImageFiles, few.images[index]), cast(Any, few.labels[index])))
 
     def normalize(self, images: Levels) -> Images:
         """Images as a model expects them: each channel with mean 0 and standard deviation 1 over the training set."""
@@ -168,7 +170,7 @@ def split_at_random(split: Split, fraction: float, seed: int, class_names: Seque
     Which ones depends on `seed` alone; both parts keep the order. Raises ValueError as `drawn_apart` does.
     """
     labels = split.labels
-    if labels.is_floating_point():  # of what is no class, shares are those of all images
+    if not isinstance(labels, Tensor) or labels.is_floating_point():  # of what is no class, shares are of all images
         labels, class_names = torch.zeros(len(labels), dtype=torch.int64), ("all images",)
     apart = drawn_apart(labels, fraction, seed, class_names, split.groups)
     return split.select(~apart), split.select(apart)
@@ -256,6 +258,7 @@ def load_dataset(
     workers: int | None = None,
     group: str | None = None,
     labels: Path | None = None,
+    masks: bool = False,
     mirrors: Sequence[str] = (),
     progress: bool = True,
 ) -> Dataset:
@@ -267,7 +270,7 @@ def load_dataset(
         package are downloaded once, verified, and kept in `vitbook._downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
-    in_files, workers, group, labels: of a folder, as in `load_folder`.
+    in_files, workers, group, labels: of a folder, as in `load_folder`; masks: whether it is one for `load_masks`.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
     Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
@@ -284,8 +287,9 @@ def load_dataset(
         raise ValueError(f"image_size is for folders of your own images; those of {name} have a fixed size")
     if public and group is not None:
         raise ValueError(f"group is for folders of your own images; those of {name} have no names")
-    if public and labels is not None:
-        raise ValueError(f"labels are for a folder of your own images; those of {name} have classes")
+    if public and (masks or labels is not None):
+        asked = "masks" if masks else "labels"
+        raise ValueError(f"{asked} are for a folder of your own images; those of {name} have classes")
     if public and in_files:
         raise ValueError(f"random resized crops are for folders of your own images; those of {name} are small already")
     if public and str(name) == "digits":
@@ -295,7 +299,11 @@ def load_dataset(
         dataset = Dataset(str(name), Split(*train), Split(*test), class_names)
     elif folder.is_dir():
         size = 64 if image_size is None else image_size
-        dataset = load_folder(folder, size, in_files=in_files, workers=workers, group=group, labels=labels)
+        dataset = (
+            load_masks(folder, size, workers=workers, group=group)
+            if masks
+            else load_folder(folder, size, in_files=in_files, workers=workers, group=group, labels=labels)
+        )
     else:
         raise ValueError(unknown("data set", str(name), ("digits", *SOURCES)) + " Or name a folder of images.")
     return dataset.with_validation(validation, seed) if validation else dataset
@@ -370,9 +378,57 @@ def load_folder(
     data = Dataset(folder.resolve().name, train, test, names, task=task)
     if task != "number":
         return data
-    mean, std = train.labels.mean().item(), train.labels.std().item() or 1.0
-    train, test = (replace(part, labels=(part.labels - mean) / std) for part in (train, test))
+    known = cast(Tensor, train.labels)
+    mean, std = known.mean().item(), known.std().item() or 1.0
+    train, test = (replace(part, labels=(cast(Tensor, part.labels) - mean) / std) for part in (train, test))
     return replace(data, train=train, test=test, scale=(mean, std))
+
+
+def load_masks(
+    folder: Path,
+    image_size: int = 64,
+    test_fraction: float = TEST_SHARE,
+    seed: int = 0,
+    workers: int | None = None,
+    group: str | None = None,
+) -> Dataset:
+    """Your own images and what each of their pixels shows: images/ and, by the same names, masks/ with a PNG for each.
+
+    A mask has as many pixels as its upright image, and as level or place in a palette the number of each pixel's class;
+    255 is none. classes.txt in the folder names the classes, one a line, from 0 on; without it their names are these
+    numbers. Images and masks stay in their files; every mask is read once, to see whether it fits. Other arguments are
+    as in `load_folder`.
+
+    Raises ValueError for a folder without both, an image without a mask, a mask that is no PNG, of another size, in
+    colors or with a level that has no name, and where there are fewer than two classes or images.
+    """
+    check_sizes(image_size=image_size)
+    places = folder / "images", folder / "masks"
+    if not all(place.is_dir() for place in places):
+        raise ValueError(f"{folder} must hold the folders images and masks")
+    files = sorted(files_in(places[0]), key=Path.as_posix)
+    masks = [places[1] / file.relative_to(places[0]).with_suffix(".png") for file in files]
+    if lonely := [pair for pair in zip(files, masks, strict=True) if not pair[1].is_file()]:
+        raise ValueError("{} has no mask {}; so it is for {} of {}".format(*lonely[0], len(lonely), len(files)))
+    if len(files) < 2:
+        raise ValueError(f"{places[0]} must have two or more images, has {len(files)}")
+    images = ImageFiles.listed(files, image_size, folder, workers)
+    sizes = np.array([mask.stat().st_size for mask in masks])
+    targets = MaskFiles(np.array([str(mask) for mask in masks], object), sizes, 1, image_size, folder, images.workers)
+    there = count_levels(images, targets)[:, :IGNORED] > 0
+    highest = int(np.flatnonzero(there.any(axis=0)).max(initial=0))
+    names = tuple(map(str, range(highest + 1)))
+    if (listed := folder / "classes.txt").is_file():
+        names = tuple(name.strip() for name in read_whole(listed).decode("utf-8-sig", "replace").split("\n"))
+        names = names[: max((i + 1 for i, name in enumerate(names) if name), default=0)]
+    if highest >= len(names):
+        mask = masks[int(there[:, highest].argmax())]
+        raise ValueError(f"{mask} has level {highest}, and {listed} names {len(names)} classes, from 0 on")
+    if len(names) < 2:
+        raise ValueError(f"{places[1]} must have two or more classes, has level 0 alone: level {IGNORED} is no class")
+    groups = None if group is None else groups_of(files, folder, group)
+    train, test = split_at_random(Split(images, targets, groups), test_fraction, seed, names)
+    return Dataset(folder.resolve().name, train, test, names, task="masks")
 
 
 def _told_by(table: Path, folder: Path) -> tuple[list[Path], Tensor, tuple[str, ...], str]:
@@ -446,6 +502,8 @@ def classes_in(folder: Path, at_least: int = 2) -> dict[str, list[Path]]:
     at_least: how many images a class must have.
     """
     classes = _sub_folders(folder)
+    if classes.keys() == {"images", "masks"}:
+        raise ValueError(f"{folder} has images and masks, and no classes: train on it with --task segment")
     if parts := parts_in(folder):
         raise ValueError(f"{folder} must have a sub-folder for each class, has one for each part, {parts}: name one")
     if len(classes) < 2:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import ignite.distributed as idist
 import numpy as np
@@ -43,7 +43,7 @@ from vitbook.data import Dataset, Split, normalize
 from vitbook.distillation import soft_distillation_loss
 from vitbook.embedding import ImageEmbedding
 from vitbook.finetuning import layer_groups, train_mode
-from vitbook.image_files import ImageFiles, Key, Reader
+from vitbook.image_files import ImageFiles, Key, MaskFiles, Reader, middles
 from vitbook.imbalance import (
     BALANCES,
     balanced_accuracy,
@@ -52,11 +52,20 @@ from vitbook.imbalance import (
     class_weights,
     log_prior,
     macro_f1,
+    mean_iou,
 )
 from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import flushing_denormals, has_bfloat16
 from vitbook.targets import target_loss, target_score
-from vitbook.training import evaluate, keeping_modes, parameter_groups, warmup_cosine
+from vitbook.training import (
+    Evaluation,
+    PixelEvaluation,
+    evaluate,
+    evaluate_pixels,
+    keeping_modes,
+    parameter_groups,
+    warmup_cosine,
+)
 
 CHECK_STEPS = 50  # steps from one look at the losses to the next: on a GPU each look waits for all that is under way
 # what random numbers are for, so that those of an epoch, of a step and of a crop do not repeat each other
@@ -64,7 +73,7 @@ ORDER, STEP, CROP = 0, 1, 2
 
 OPTIMIZERS = ("adamw", "muon")
 RESIZES = ("center", "random")
-BEST = ("accuracy", "balanced", "macro-f1", "loss")
+BEST = ("accuracy", "balanced", "macro-f1", "loss", "miou")
 _CHOICES = {"optimizer": OPTIMIZERS, "resize": RESIZES, "balance": BALANCES, "best": BEST}
 
 # The least value of a setting, and what it stays below; of all others, 0 and infinity, or what torch can count to.
@@ -97,7 +106,7 @@ class TrainConfig:
     label_smoothing: float = 0.1  # share of the target spread evenly over all classes
     # how rare classes count as much as others: drawn as often (sample), weighted (loss) or by adjusted logits (logits)
     balance: str = "none"
-    best: str = "accuracy"  # what of validation chooses the epoch that is kept: also balanced, macro-f1 or loss
+    best: str = "accuracy"  # what of validation chooses the epoch that is kept: also balanced, macro-f1, loss or miou
     teacher_weight: float = 0.9  # share of the loss that listens to the teacher, where there is one; the rest to labels
     teacher_temperature: float = 1.0  # by which logits are divided before student and teacher are compared
     randaugment_ops: int = 0  # RandAugment's operations on each image; 0 for none
@@ -152,9 +161,9 @@ def fit(
 ) -> list[dict]:
     """Train a model on `data.train`, on the device where it is. Returns one record an epoch, as in the log.
 
-    model: (B, C, H, W) → (B, K), for the K classes of `data.class_names`. It is left with the weights that were best on
-        `data.validation`, as config.best says, or the last where there is none; with their running mean where
-        config.ema is given.
+    model: (B, C, H, W) → (B, K), for the K classes of `data.class_names`; of masks, (B, K, H, W). It is left with the
+        weights that were best on `data.validation`, as config.best says, or the last where there is none; with their
+        running mean where config.ema is given.
     data.test is not touched.
     folder: where to keep the checkpoints "last" (to go on from) and "best" (to use), log.jsonl with one record a line,
         and TensorBoard's events. Without one, nothing is written.
@@ -166,8 +175,8 @@ def fit(
 
     Records: epoch (from 1), step (so far), lr, train_loss (nats an image), train_accuracy (both of the images as they
     were shown), gradient_norm (all three: mean over the epoch's steps), validation_loss, validation_accuracy,
-    validation_balanced or validation_macro_f1 where config.best asks for it, images_per_second, seconds (so far, of
-    training alone). Images that fill no batch wait for the next epoch.
+    validation_balanced or validation_macro_f1 where config.best asks for it, of masks validation_miou,
+    images_per_second, seconds (so far, of training alone). Images that fill no batch wait for the next epoch.
 
     Several processes, as `torchrun` starts them, share every batch among them; the first alone writes.
 
@@ -241,11 +250,17 @@ def check_fit(model: nn.Module, data: Dataset, config: TrainConfig) -> None:
     if config.patience and data.validation is None:
         raise ValueError(f"patience {config.patience} needs validation images, got none")
     if data.task != "classes":
-        for name, asked in (("mixup", config.mixup), ("cutmix", config.cutmix), ("balance", config.balance != "none")):
+        unfit = {"mixup": config.mixup, "cutmix": config.cutmix, "balance": config.balance != "none"}
+        if data.task == "masks":  # these would move the image and leave its mask, or leave patches out of it
+            names = ("affine", "randaugment_ops", "patch_dropout")
+            unfit |= {name: getattr(config, name) for name in names}
+        elif config.best not in ("accuracy", "loss"):
+            unfit[f"best {config.best}"] = True
+        for name, asked in unfit.items():
             if asked:
                 raise ValueError(f"{name} is for classes, and these images have {data.task}")
-        if config.best not in ("accuracy", "loss"):
-            raise ValueError(f"best {config.best} is for classes, and these images have {data.task}")
+    elif config.best == "miou":
+        raise ValueError(f"best miou is for masks, and these images have {data.task}")
     if config.best != "accuracy" and data.validation is None:
         raise ValueError(f"best {config.best} needs validation images, got none")
     if config.layer_decay != 1 and config.optimizer != "adamw":
@@ -273,10 +288,12 @@ class Training:
         check_fit(model, data, config)
 
         self.device = next(model.parameters()).device
-        self.labels = data.train.labels.to(self.device)
+        masked = isinstance(data.train.labels, MaskFiles)
+        self.labels: Any = data.train.labels
+        self.labels = self.labels if masked else self.labels.to(self.device)
         self.images, self.reader = data.train.images, None
         if isinstance(self.images, ImageFiles):
-            self.reader = Reader(self.images)
+            self.reader = Reader(self.images, *([self.labels] if masked else []))
         else:
             self.images = self.images.to(self.device)
         counts = class_counts(self.labels, len(data.class_names)) if config.balance != "none" else self.labels
@@ -316,7 +333,9 @@ class Training:
         self.best: dict = {}  # the record of the epoch that was best
         self.best_weights: dict[str, Tensor] = {}
         self.curve = torch.zeros(self.epoch_steps, 3, device=self.device)  # loss, accuracy, length of the gradient
-        self.read: Iterator[Tensor] = iter(())  # the batches of this epoch that are left, of images in files
+        self.read: Iterator[tuple[Tensor, ...]] = iter(
+            ()
+        )  # the batches of this epoch that are left, of images in files
         self.state = {
             "model": model,
             "ema": self.ema,
@@ -412,11 +431,12 @@ class Training:
         return [keys[self.chosen(position)] for position in batches]
 
     def batch(self, position: int) -> tuple[Tensor, Tensor]:
-        """This process's share of a batch of the epoch, augmented: (b, C, H, W), and labels (b,) or targets (b, K)."""
+        """This process's share of a batch, augmented: (b, C, H, W), and labels, targets (b, K) or masks (b, H, W)."""
         chosen = self.order[self.chosen(position)]
-        images = cast(Tensor, self.images[chosen]) if self.reader is None else next(self.read).to(self.device)
+        images, *masks = (self.images[chosen],) if self.reader is None else next(self.read)
+        labels = masks[0].to(self.device).long() if masks else self.labels[chosen]
         moments, num_classes = (self.mean, self.std), len(self.data.class_names)
-        return augmented(images, self.labels[chosen], self.config, *moments, num_classes)
+        return augmented(cast(Tensor, images).to(self.device), cast(Tensor, labels), self.config, *moments, num_classes)
 
     @torch.no_grad()
     def ask_teacher(self, images: Tensor) -> Tensor | None:
@@ -429,9 +449,10 @@ class Training:
         With the teacher's logits Z_t (b, K), (1 − λ) CE + λτ² KL(ψ(Z_t/τ) ‖ ψ(Z/τ)), λ the teacher's weight and τ the
         temperature.
         """
-        expected = (len(targets), len(self.data.class_names))
+        pixels = tuple(targets.shape[1:]) if targets.ndim == 3 else ()
+        expected = (len(targets), len(self.data.class_names), *pixels)
         if logits.shape != expected:
-            words = f"(B, K) = {expected}, K the data's classes"
+            words = f"({'B, K, H, W' if pixels else 'B, K'}) = {expected}, K the data's classes"
             raise ValueError(f"model must give logits of shape {words}, got {tuple(logits.shape)}")
         if self.data.task != "classes":
             return target_loss(logits.float(), targets, self.data.task, self.config.label_smoothing)
@@ -490,13 +511,14 @@ class Training:
         split = self.data.validation
         task = self.data.task
         images = cast(Tensor | ImageFiles, split.images[self.rank :: self.processes])
-        split = Split(images, split.labels[self.rank :: self.processes])
+        split = Split(images, cast(Tensor, split.labels[self.rank :: self.processes]))
         sums = torch.zeros(3 + len(self.data.class_names) ** 2, dtype=torch.float64)
         if len(split):  # of few images, some processes get none
             with self.autocast:
-                result = evaluate(self.evaluated, batches(split, self.mean, self.std, self.config.batch_size), task)
+                result = evaluated(self.evaluated, self.data, split, (self.mean, self.std), self.config.batch_size)
             means = torch.tensor([result.loss, result.accuracy, 1.0], dtype=torch.float64)
-            confusion = result.confusion.flatten().double() if task == "classes" else torch.zeros(len(sums) - 3)
+            counted = task in ("classes", "masks")
+            confusion = result.confusion.flatten().double() if counted else torch.zeros(len(sums) - 3)
             sums = torch.cat([means * len(split), confusion])
         if self.processes > 1:
             sums = cast(Tensor, idist.all_reduce(sums.to(self.device))).cpu()
@@ -507,6 +529,8 @@ class Training:
             found["validation_balanced"] = balanced_accuracy(confusion)
         if self.config.best == "macro-f1":
             found["validation_macro_f1"] = macro_f1(confusion)
+        if task == "masks":
+            found["validation_miou"] = mean_iou(confusion)
         return found
 
     def better(self, record: dict, than: dict) -> bool:
@@ -607,9 +631,24 @@ class Training:
 
 
 def batches(split: Split, mean: Tensor, std: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """A split's images, normalized on the device of mean and std, and labels: (B, C, H, W) and (B,)."""
-    for images, labels in zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True):
+    """A split's images, normalized on the device of mean and std, and labels: (B, C, H, W) and (B,) or (B, H, W)."""
+    if isinstance(split.labels, MaskFiles):
+        pairs = middles(batch_size, cast(ImageFiles, split.images), split.labels)
+        pairs = ((images, masks.long()) for images, masks in pairs)
+    else:
+        pairs = zip(split.images.split(batch_size), split.labels.split(batch_size), strict=True)
+    for images, labels in pairs:
         yield normalize(images.to(mean.device), mean, std), labels.to(mean.device)
+
+
+def evaluated(
+    model: nn.Module, data: Dataset, split: Split, moments: tuple[Tensor, Tensor], batch_size: int
+) -> Evaluation | PixelEvaluation:
+    """What a model says of a split of a data set, which it sees normalized by `moments`, on their device."""
+    some = batches(split, *moments, batch_size)
+    if data.task == "masks":
+        return evaluate_pixels(model, some, len(data.class_names))
+    return evaluate(model, some, data.task)
 
 
 def _versions() -> dict[str, str]:
@@ -622,8 +661,10 @@ def fingerprint(split: Split | None) -> str | None:
     if split is None:
         return None
     if isinstance(split.images, ImageFiles):
-        return hashlib.sha256((split.images.fingerprint() + _digest(split.labels)).encode()).hexdigest()
-    return _digest(split.images, split.labels)
+        labels = split.labels
+        digest = labels.fingerprint() if isinstance(labels, ImageFiles) else _digest(labels)
+        return hashlib.sha256((split.images.fingerprint() + digest).encode()).hexdigest()
+    return _digest(split.images, cast(Tensor, split.labels))
 
 
 def _digest(*tensors: Tensor) -> str:

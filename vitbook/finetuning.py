@@ -99,7 +99,8 @@ def layer_groups(model: nn.Module, weight_decay: float, decay: float) -> list[di
     """
     if not 0 < decay <= 1:
         raise ValueError(f"decay must be above 0 and at most 1, got {decay}")
-    depth = len(getattr(getattr(model, "encoder", None), "blocks", ()))
+    backbone = getattr(model, "backbone", model)
+    depth = len(getattr(getattr(backbone, "encoder", None), "blocks", ()))
     if not depth:
         raise ValueError(f"layer-wise rates need encoder blocks, a {type(model).__name__} has none")
     layers = {parameter: _layer(name, depth) for name, parameter in model.named_parameters()}
@@ -114,6 +115,7 @@ def layer_groups(model: nn.Module, weight_decay: float, decay: float) -> list[di
 
 def _layer(name: str, depth: int) -> int:
     """Which layer a parameter belongs to, by its name."""
+    name = name.removeprefix("backbone.")
     if name.startswith("embedding."):
         return 0
     if name.startswith("encoder.blocks."):

@@ -10,16 +10,18 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from vitbook._common.images import Box, image_facts, read_crop
+from vitbook._common.images import Box, image_facts, read_crop, read_levels
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # timm's and torchvision's: share of the area, width over height
 _TRIES = 10  # as there
@@ -98,14 +100,8 @@ class ImageFiles:
     def read(self, key: Key) -> UInt8[np.ndarray, "C side side"]:
         """One image: the middle, scaled as `center_crop` does it, or a random resized crop, with bilinear weights."""
         place, drawn = key
-
-        def choose(height: int, width: int) -> Box:
-            if drawn is None:
-                return _middle(height, width)
-            return random_resized_crop(height, width, random_from(*drawn))
-
         kernel = "BICUBIC" if drawn is None else "BILINEAR"
-        return read_crop(Path(self.paths[place]), choose, self.side, kernel, int(self.bytes[place]))
+        return read_crop(Path(self.paths[place]), partial(_box, drawn), self.side, kernel, int(self.bytes[place]))
 
     def load(self) -> UInt8[Tensor, "N C side side"]:
         """The middle of each, in memory."""
@@ -113,8 +109,7 @@ class ImageFiles:
 
     def split(self, size: int) -> Iterator[UInt8[Tensor, "batch C side side"]]:
         """The middle of each, this many at a time."""
-        every: list[Key] = [(place, None) for place in range(len(self))]
-        yield from Reader(self).read([every[start : start + size] for start in range(0, len(every), size)])
+        yield from (images for (images,) in middles(size, self))
 
     def fingerprint(self) -> str:
         """The SHA-256 of their names below the folder, and of the sizes of the files."""
@@ -123,43 +118,98 @@ class ImageFiles:
         return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+def _box(drawn: tuple[int, ...] | None, height: int, width: int) -> Box:
+    """What is seen of an image of this size."""
+    return _middle(height, width) if drawn is None else random_resized_crop(height, width, random_from(*drawn))
+
+
+class MaskFiles(ImageFiles):
+    """Masks in files, each of which is (side, side): a number a pixel, that of the nearest pixel in the file."""
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), self.side, self.side))
+
+    def read(self, key: Key) -> UInt8[np.ndarray, "side side"]:
+        """One mask: what a photograph of the same size shows by the same key."""
+        place, drawn = key
+        levels = read_levels(Path(self.paths[place]), int(self.bytes[place]))
+        sides, box = (self.side, self.side), _box(drawn, *levels.shape)
+        return np.array(Image.fromarray(levels).resize(sides, Image.Resampling.NEAREST, box))
+
+
+def count_levels(images: ImageFiles, masks: ImageFiles) -> Int64[np.ndarray, "N 256"]:
+    """How many pixels of each mask have each level. Every mask is read for that, by as many processes as masks are.
+
+    Raises ValueError for a mask of another size than its photograph, and as `read_levels`.
+    """
+    pairs: Any = list(zip(images.paths, masks.paths, strict=True))
+    some = DataLoader(pairs, 32, num_workers=masks.workers, collate_fn=_count, **_QUIETLY)
+    counts = np.empty((0, 256), np.int64)
+    for found in some:
+        if isinstance(found, Exception):
+            raise found
+        counts = np.concatenate([counts, found])
+    return counts
+
+
+def _count(pairs: list[tuple[str, str]]) -> np.ndarray | Exception:
+    """What a process of `count_levels` finds in some masks."""
+    counts = np.empty((len(pairs), 256), np.int64)
+    try:
+        for row, (image, mask) in zip(counts, pairs, strict=True):
+            (height, width, _), levels = image_facts(Path(image)), read_levels(Path(mask))
+            if levels.shape != (height, width):
+                size = "{}×{}".format(*levels.shape)
+                raise ValueError(f"{mask} is {size} pixels (height×width), {image} is {height}×{width}")
+            row[:] = np.bincount(levels.ravel(), minlength=256)
+    except (ValueError, OSError) as error:
+        return error
+    return counts
+
+
 def random_from(*numbers: int) -> np.random.RandomState:
     """Random numbers that depend on these alone; numpy promises that they never change."""
     return np.random.RandomState(np.random.SeedSequence(numbers).generate_state(8))
 
 
 class Reader:
-    """Batches of images, decoded ahead by processes of its own, which stay for as many epochs as are asked for."""
+    """Batches of images, and of their masks, decoded ahead by processes of its own, which stay for all epochs."""
 
-    def __init__(self, images: ImageFiles):
+    def __init__(self, *files: ImageFiles):
         self.batches: Sequence[list[Key]] = ()
-        some: dict[str, Any] = dict(num_workers=images.workers, persistent_workers=images.workers > 0)
-        some |= dict(collate_fn=list, worker_init_fn=_be_quiet)
-        some |= dict(generator=torch.Generator())  # without one, it would draw from the caller's random numbers
-        self.loader = DataLoader(_Files(images), batch_sampler=self, **some)
+        workers = files[0].workers
+        some: dict[str, Any] = dict(num_workers=workers, persistent_workers=workers > 0, collate_fn=list)
+        self.loader = DataLoader(_Files(files), batch_sampler=self, **some, **_QUIETLY)
 
     def __iter__(self) -> Iterator[list[Key]]:
         return iter(self.batches)
 
-    def read(self, batches: Sequence[list[Key]]) -> Iterator[UInt8[Tensor, "batch C side side"]]:
-        """These batches, in this order. Raises what reading a file raises."""
+    def read(self, batches: Sequence[list[Key]]) -> Iterator[tuple[UInt8[Tensor, "batch ..."], ...]]:
+        """These batches of each kind, in this order. Raises what reading a file raises."""
         self.batches = batches
-        for images in self.loader:
-            for image in images:
-                if isinstance(image, Exception):  # the loader would put its own traceback in front of it
-                    raise image
-            yield torch.from_numpy(np.stack(images))
+        for batch in self.loader:
+            for read in batch:
+                if isinstance(read, Exception):  # the loader would put its own traceback in front of it
+                    raise read
+            yield tuple(torch.from_numpy(np.stack(kind)) for kind in zip(*batch, strict=True))
+
+
+def middles(size: int, *files: ImageFiles) -> Iterator[tuple[UInt8[Tensor, "batch ..."], ...]]:
+    """The middle of each image, and of its mask, this many at a time."""
+    every: list[Key] = [(place, None) for place in range(len(files[0]))]
+    yield from Reader(*files).read([every[start : start + size] for start in range(0, len(every), size)])
 
 
 class _Files(torch.utils.data.Dataset):
     """What a process reads. Arrays, which go through a pipe: shared memory is small in many containers."""
 
-    def __init__(self, images: ImageFiles):
-        self.images = images
+    def __init__(self, files: Sequence[ImageFiles]):
+        self.files = files
 
-    def __getitem__(self, key: Key) -> np.ndarray | Exception:
+    def __getitem__(self, key: Key) -> tuple[np.ndarray, ...] | Exception:
         try:
-            return self.images.read(key)
+            return tuple(some.read(key) for some in self.files)
         except (ValueError, OSError) as error:
             return error
 
@@ -167,3 +217,7 @@ class _Files(torch.utils.data.Dataset):
 def _be_quiet(_: int) -> None:
     """Ctrl-C is for the process that asks, which ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+# without a generator, a loader would draw from the caller's random numbers
+_QUIETLY: dict[str, Any] = dict(worker_init_fn=_be_quiet, generator=torch.Generator())

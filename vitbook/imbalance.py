@@ -46,6 +46,12 @@ def by_class(confusion: Int[Tensor, "K K"]) -> tuple[Float[Tensor, " K"], Float[
     return right / called, right / there, 2 * right / (called + there)
 
 
+def mean_iou(confusion: Int[Tensor, "K K"]) -> float:
+    """The mean over classes of tp / (tp + fp + fn), which is F1 / (2 − F1): "mIoU", of the pixels of all images."""
+    f1 = by_class(confusion)[2]
+    return (f1 / (2 - f1)).nanmean().item()
+
+
 def balanced_accuracy(confusion: Int[Tensor, "K K"]) -> float:
     """The mean of the recalls of the classes that there are: every class counts alike, however few images it has."""
     return by_class(confusion)[1].nanmean().item()

@@ -5,6 +5,7 @@ H' = H/P rows and W' = W/P columns.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +13,9 @@ from jaxtyping import Bool, Float, Int64
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
+from vitbook.features import feature_map
 from vitbook.positions import Grid
+from vitbook.vit import VisionTransformer
 
 # Places: keypoints as heatmaps
 
@@ -91,6 +94,19 @@ class SegmentationHead(nn.Module):
 
     def forward(self, features: Float[Tensor, "B D rows columns"]) -> Float[Tensor, "B K H W"]:
         return F.interpolate(self.proj(features), scale_factor=self.patch_size, mode="bilinear", align_corners=False)
+
+
+class Segmenter(nn.Module):
+    """A backbone without a head under a `SegmentationHead`. (B, C, H, W) → (B, K, H, W)."""
+
+    def __init__(self, backbone: VisionTransformer, num_classes: int):
+        super().__init__()
+        self.backbone, patch_size = backbone, backbone.config.patch_size
+        self.config = replace(backbone.config, num_classes=num_classes)
+        self.head = SegmentationHead(backbone.config.dim, num_classes, patch_size)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B K H W"]:
+        return self.head(feature_map(self.backbone, images))
 
 
 def intersection_over_union(

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vitbook.confidence import fitted_temperature
-from vitbook.targets import target_loss, target_score
+from vitbook.targets import IGNORED, target_loss, target_score
 
 Batches = Iterable[tuple[Tensor, Tensor]]  # images (B, C, H, W) and labels (B,)
 
@@ -134,6 +134,20 @@ class Evaluation:
         return pairs.bincount(minlength=num_classes**2).view(num_classes, num_classes)
 
 
+@dataclass(frozen=True)
+class PixelEvaluation:
+    """What a model says of some images' pixels, counted."""
+
+    confusion: Int[Tensor, "K K"]  # how many pixels of class i were taken for class j, those that are ignored apart
+    loss: float  # mean cross-entropy, in nats per pixel
+    task: str = "masks"
+
+    @property
+    def accuracy(self) -> float:
+        """Share of pixels whose prediction is their class."""
+        return self.confusion.diagonal().sum().item() / max(self.confusion.sum().item(), 1)
+
+
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
     """The ends of the 95 % interval, from 0 to 1, of a share of which right of count were seen (Wilson 1927)."""
     z = 1.96
@@ -155,6 +169,20 @@ def evaluate(model: nn.Module, batches: Batches, task: str = "classes") -> Evalu
         raise ValueError("batches must hold at least one batch, got none")
     logits, labels = (torch.cat(column) for column in zip(*pairs, strict=True))
     return Evaluation(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels, task)
+
+
+@torch.no_grad()
+def evaluate_pixels(model: nn.Module, batches: Batches, num_classes: int) -> PixelEvaluation:
+    """As `evaluate`, of images (B, C, H, W) and masks (B, H, W), whose logits would fill the memory."""
+    confusion, loss = torch.zeros(num_classes**2, dtype=torch.int64), 0.0
+    with keeping_modes(model):
+        model.eval()
+        for images, masks in _on_device_of(model, batches):
+            logits, asked = model(images).float(), masks != IGNORED
+            loss += target_loss(logits, masks, "masks").item() * int(asked.sum())
+            pairs = masks[asked] * num_classes + logits.argmax(dim=1)[asked]
+            confusion += pairs.bincount(minlength=num_classes**2).cpu()
+    return PixelEvaluation(confusion.view(num_classes, -1), loss / max(int(confusion.sum()), 1))
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def open_image(file: io.BufferedIOBase) -> Image.Image | None:
 
 
 def image_facts(path: Path) -> tuple[int, int, int]:
-    """Height and width, as the file stores them, and channels; of most files the header alone is read.
+    """Height and width of the upright image, and channels; of most files the header alone is read.
 
     Errors are those of `read_image`.
     """
@@ -126,7 +126,8 @@ def image_facts(path: Path) -> tuple[int, int, int]:
         try:
             image = None if numpy else open_image(file)
             if image is not None:
-                return image.height, image.width, 3
+                height, width = image.size if _turn(image) > 4 else image.size[::-1]
+                return height, width, 3
         except Exception:  # what is wrong, decoding says
             pass
     rows, columns, channels = np.asarray(read_pixels(path)).shape
@@ -143,20 +144,18 @@ def read_crop(
     no row below it. kernel: Pillow's name for the weights; size: of the file, in bytes, as it was. Raises ValueError
     where that has changed, and as `read_image`.
     """
-    content = image_content(path)
-    if size is not None and len(content) != size:
-        raise ValueError(f"{path} has changed since it was listed: it had {size:,} bytes, now it has {len(content):,}")
+    content = _as_listed(path, size)
     try:
         image = None if content.startswith(_NUMPY) else open_image(io.BytesIO(content))
-        turn = image.getexif().get(274, 1) if image is not None and "exif" in image.info else 1
+        turn = 1 if image is None else _turn(image)
     except Exception:  # what is wrong, the other way says
         image, turn = None, 1
     if image is None or image.format != "JPEG":
         pixels = decode_pixels(content, str(path))
         levels = np.asarray(pixels)
-        return _scaled(pixels, choose(*levels.shape[:2]), side, kernel)
+        return scaled(pixels, choose(*levels.shape[:2]), side, kernel)
     there = image.size
-    width, height = there[::-1] if turn in (5, 6, 7, 8) else there
+    width, height = there[::-1] if turn > 4 else there
     left, top, right, bottom = choose(height, width)
     wanted = min(right - left, bottom - top) / (2 * side)
     shrink = max(by for by in (1, 2, 4, 8) if by <= max(wanted, 1))
@@ -172,7 +171,40 @@ def read_crop(
     except Exception as error:
         raise ValueError(f"{path} cannot be read as an image: {error}") from None
     across, down = image.width / width, image.height / height
-    return _scaled(image, (left * across, top * down, right * across, bottom * down), side, kernel)
+    return scaled(image, (left * across, top * down, right * across, bottom * down), side, kernel)
+
+
+def read_levels(path: Path, size: int | None = None) -> UInt8[np.ndarray, "H W"]:
+    """The number that a PNG stores for each pixel, as a mask has it: of a palette, the place in it, and no color.
+
+    size: as in `read_crop`. Raises ValueError for another format, for colors, for levels above 255, and as there.
+    """
+    content = _as_listed(path, size)
+    try:
+        image = Image.open(io.BytesIO(content), formats=("PNG",))
+        stretched = {"L;2": 85, "L;4": 17}.get(image.tile[0][3], 1)  # pyright: ignore (Pillow makes them 0 … 255)
+        levels = np.asarray(image)
+    except Exception:  # as in `decode_pixels`
+        raise ValueError(f"{path} cannot be read as a mask, which is a whole PNG") from None
+    if levels.ndim != 2:
+        raise ValueError(f"{path} must have one level a class, in gray or a palette, and has colors ({image.mode})")
+    if levels.max() > 255:
+        raise ValueError(f"{path} has level {levels.max()}: classes are levels below 255")
+    return levels.astype(np.uint8) // np.uint8(stretched)
+
+
+def _as_listed(path: Path, size: int | None) -> bytes:
+    """The bytes of a file. Raises ValueError where they are not as many as they were."""
+    content = image_content(path)
+    if size is not None and len(content) != size:
+        raise ValueError(f"{path} has changed since it was listed: it had {size:,} bytes, now it has {len(content):,}")
+    return content
+
+
+def _turn(image: Image.Image) -> int:
+    """What EXIF says of how an image lies, 1 to 8; from 5 on, height and width change places."""
+    turn = image.getexif().get(274, 1) if "exif" in image.info else 1
+    return turn if turn in range(1, 9) else 1
 
 
 def _decoded_to(image: Image.Image, row: int) -> bool:
@@ -192,7 +224,7 @@ def _decoded_to(image: Image.Image, row: int) -> bool:
     return not image.tile and any(image.crop((0, row - 1, right, row)).getbbox() or ())  # pyright: ignore
 
 
-def _scaled(pixels: Pixels, box: Box, side: int, kernel: str) -> UInt8[np.ndarray, "C side side"]:
+def scaled(pixels: Pixels, box: Box, side: int, kernel: str) -> UInt8[np.ndarray, "C side side"]:
     """A rectangle scaled to a square."""
     bands = [pixels] if isinstance(pixels, Image.Image) else map(Image.fromarray, np.moveaxis(pixels, 2, 0))
     parts = [np.asarray(band.resize((side, side), Image.Resampling[kernel], box=box)) for band in bands]

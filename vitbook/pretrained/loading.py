@@ -216,6 +216,8 @@ def _read_facts(facts: dict) -> tuple[ViTConfig, Preprocessing, tuple[str, ...]]
     if isinstance(facts.get("model"), dict) and "widths" in facts["model"]:
         raise ValueError("expected a Vision Transformer, got a convolutional network")
     try:
+        if facts.get("task") == "masks":  # the head beside the backbone is no classifier
+            facts = facts | {"model": facts["model"] | {"num_classes": 0}, "class_names": []}
         kind = ModernConfig if "registers" in facts["model"] else ViTConfig
         config, class_names = from_json(kind, facts["model"]), tuple(map(str, facts["class_names"]))
         moments = {name: tuple(map(float, facts[name])) for name in ("mean", "std")}

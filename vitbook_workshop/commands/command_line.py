@@ -48,6 +48,7 @@ class _Start:
     config: Path | None = None
     init: str | None = None
     tune: str | None = None
+    task: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,14 @@ class Train:
 
     @classmethod
     def defaults(cls, arguments: Sequence[str]) -> "Train":
-        """The command before its options: the run of --config, --model, --init and --tune."""
+        """The command before its options: the run of --config, --model, --init, --tune and --task."""
         from vitbook.pretrained.loading import open_weights
         from vitbook_workshop.commands import run_settings
 
         start = tyro.cli(_Start, args=arguments, return_unknown_args=True, add_help=False)[0]
         weights = None if start.init is None else open_weights(start.init)
-        return cls(run_settings.run_of(start.model, start.config, start.init, start.tune, weights), weights=weights)
+        run = run_settings.run_of(start.model, start.config, start.init, start.tune, weights)
+        return cls(run_settings.segmenting(run) if start.task == "segment" else run, weights=weights)
 
     def __call__(self) -> None:
         from vitbook_workshop.commands import run_results, run_settings, training_runs
@@ -145,7 +147,11 @@ class Evaluate:
             if result.task != "classes":
                 from vitbook_workshop.commands import report
 
-                facts = report.report_targets(result, opened.data.class_names, opened.data.scale)
+                names, data = opened.data.class_names, opened.data
+                if result.task == "masks":
+                    facts = report.report_masks(result, names, len(opened.images(self.split)))
+                else:
+                    facts = report.report_targets(result, names, data.scale)
                 print(*report.target_lines(facts), sep="\n")
                 if self.report:
                     report.write_targets(facts, self.report, plain(f"{opened.run.place} on {self.split} images"))
@@ -184,6 +190,8 @@ class Predict:
     # images is turned away falsely, as 0.05
     unknown: float | None = None
     by: Literal["energy", "probability"] = "energy"  # what tells how unlike: all logits, or the largest probability
+    # where a model of --task segment puts what it says: NAME_mask.png, whose levels are classes, and NAME_overlay.png
+    masks: Path = Path("predicted")
     data_dir: Path | None = None  # where the run's images are, if no longer where they were, for --unknown
     device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
 
@@ -210,7 +218,7 @@ class Predict:
                 return score(logits.float().cpu()) > line
 
         source = _source(self.checkpoint, self.weights)
-        classify, status = trained_models.classifier(source, self.top, self.names, unknown), 0
+        classify, status = trained_models.classifier(source, self.top, self.names, unknown, self.masks), 0
         for path in self.images:
             try:
                 rows = [f"{name} {share:.1%}".removesuffix(" nan%") for name, share in classify(path)]

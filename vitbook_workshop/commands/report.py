@@ -19,7 +19,8 @@ from torch import Tensor
 from vitbook._common.files import write_whole
 from vitbook.data import Split
 from vitbook.image_files import ImageFiles
-from vitbook.training import Evaluation, wilson_interval
+from vitbook.imbalance import by_class, mean_iou
+from vitbook.training import Evaluation, PixelEvaluation, wilson_interval
 from vitbook_workshop.commands import plain
 
 WORST = 24  # errors that are shown
@@ -145,6 +146,20 @@ def lines(facts: dict[str, Any]) -> list[str]:
     return [*rows, said]
 
 
+def report_masks(result: PixelEvaluation, names: tuple[str, ...], images: int) -> dict[str, Any]:
+    """All numbers of a model that names the class of each pixel, of the pixels of all images together."""
+    counts = result.confusion
+    there, called, count = counts.sum(dim=1), counts.sum(dim=0), max(int(counts.sum()), 1)
+    columns = (*by_class(counts), there / count)
+    rows = [
+        {"name": plain(name), "iou": f1 / (2 - f1), "precision": precision, "recall": recall, "share": share}
+        for name, precision, recall, f1, share in zip(names, *(column.tolist() for column in columns), strict=True)
+    ]
+    found = {"images": images, "accuracy": result.accuracy, "mean_iou": mean_iou(counts), "loss": result.loss}
+    never = [row["name"] for row, n, said in zip(rows, there, called, strict=True) if n and not said]
+    return found | {"masks": rows, "never_named": never, "confusion": counts.tolist()}
+
+
 def report_targets(result: Evaluation, names: tuple[str, ...], scale: tuple[float, float]) -> dict[str, Any]:
     """All numbers of a model that says which labels hold, or a number: then in the units of its table."""
     scores, wanted = result.logits.double().numpy(), result.labels.double().numpy()
@@ -175,7 +190,15 @@ def report_targets(result: Evaluation, names: tuple[str, ...], scale: tuple[floa
 
 
 def target_lines(facts: dict[str, Any]) -> list[str]:
-    """The same in a terminal's width."""
+    """The same, of labels, a number or masks, in a terminal's width."""
+    if "masks" in facts:
+        head = "{images} images, mean IoU {mean_iou:.1%}, {accuracy:.1%} of the pixels, loss {loss:.4f} nats"
+        rows = [f"{'class':<24}     IoU precision  recall  of all pixels"]
+        for row in facts["masks"]:
+            numbers = zip((row[key] for key in ("iou", "precision", "recall", "share")), (8, 10, 8, 15), strict=True)
+            rows.append(f"{row['name']:<24}{''.join(f'{_percent(share):>{width}}' for share, width in numbers)}")
+        never = [f"never named: {', '.join(facts['never_named'])}"] if facts["never_named"] else []
+        return [head.format(**facts), *rows, *never]
     if "labels" not in facts:
         names = ("mean_absolute_error", "root_mean_squared_error", "r2")
         return [f"{facts['images']} images", *(f"{name.replace('_', ' ')} {facts[name]:.4g}" for name in names)]
@@ -189,7 +212,7 @@ def target_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def write_targets(facts: dict[str, Any], path: Path, title: str) -> None:
-    """As `write_report`, of labels or a number."""
+    """As `write_report`, of labels, a number or masks."""
     check_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = html.escape("\n".join(target_lines(facts)))

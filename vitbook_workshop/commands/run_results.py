@@ -5,6 +5,7 @@ import json
 import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -12,11 +13,10 @@ from vitbook._common.files import read_json, write_whole
 from vitbook._common.suggestions import unknown
 from vitbook.confidence import UNKNOWN_BY, unknown_above
 from vitbook.data import Dataset, Split
-from vitbook.engine import batches, fingerprint
+from vitbook.engine import evaluated, fingerprint
 from vitbook.pretrained import Pretrained
 from vitbook.recorded import RECORDED
 from vitbook.runtime import device
-from vitbook.training import Evaluation, evaluate
 from vitbook_workshop.commands.run_settings import RECIPES, Run, load_images, read_run
 from vitbook_workshop.commands.trained_models import open_model
 
@@ -41,14 +41,14 @@ class OpenedRun:
             raise ValueError(f"the run of {self.checkpoint} has no {split} images")
         return images
 
-    def evaluate(self, split: str) -> Evaluation:
-        """What the model says of them."""
-        moments = (moment.to(device()) for moment in self.weights.preprocessing.moments)
-        some = batches(self.images(split), *moments, self.run.train.batch_size)
-        return evaluate(self.weights.model, some, self.data.task)
+    def evaluate(self, split: str) -> Any:
+        """What the model says of them, an `Evaluation`, or of masks a `PixelEvaluation`."""
+        mean, std = (moment.to(device()) for moment in self.weights.preprocessing.moments)
+        size = self.run.train.batch_size
+        return evaluated(self.weights.model, self.data, self.images(split), (mean, std), size)
 
 
-def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Evaluation:
+def evaluate_run(checkpoint: Path, split: str = "test", data_dir: Path | None = None) -> Any:
     """What a trained model says of the images of its run; see `open_run` and `OpenedRun.images`."""
     return open_run(checkpoint, data_dir).evaluate(split)
 

@@ -40,6 +40,8 @@ class Run:
     dataset: str = "digits"  # one that `vitbook datasets` lists, or a folder with a sub-folder for each class
     data_dir: Path | None = None  # where the data set's files are already; without it they are downloaded
     validation: float = 0.1  # share of the training images that is set apart to choose by; 0 for none
+    # what is asked of an image: one of the data's classes, or, of a folder with images/ and masks/, each pixel's class
+    task: str = "classes"
     # a CSV file in place of sub-folders: columns file, and labels with semicolons between, or number
     labels: Path | None = None
     # a regular expression that finds in each image's name what must not be on both sides of a split, such as a patient
@@ -54,11 +56,14 @@ class Run:
 
     def __post_init__(self):
         check_choice("tune", self.tune, TUNINGS)
+        check_choice("task", self.task, ("classes", "segment"))
         check_shares(validation=self.validation)
         if self.tune != "lora" and self.lora_rank != Run.lora_rank:
             raise ValueError(f"lora_rank {self.lora_rank} needs tune lora, got tune {self.tune}")
         if self.tune != "all" and self.init is None:
             raise ValueError(f"tune {self.tune} needs weights to begin with: name init, as vitbook:cifar10")
+        if self.task == "segment" and (self.cnn or self.teacher or self.labels):
+            raise ValueError("task segment takes a Vision Transformer and masks: drop cnn, teacher and labels")
 
     @property
     def place(self) -> Path:
@@ -119,6 +124,18 @@ def run_of(
     return replace(run, model=model, init=None, vit=CONFIGS[model])
 
 
+def segmenting(run: Run) -> Run:
+    """The run with the task "segment", if that is another: what would part an image from its mask is off.
+
+    Images are seen in random crops, and a tenth of them is set apart, to choose the epoch of the highest mean IoU.
+    """
+    if run.task == "segment":
+        return run
+    train = replace(run.train, affine=0.0, randaugment_ops=0, mixup=0.0, cutmix=0.0, patch_dropout=0.0)
+    train = replace(train, label_smoothing=0.0, resize="random", best="miou")
+    return replace(run, task="segment", validation=run.validation or 0.1, train=train)
+
+
 def _run_file(config: Path) -> Path:
     """The file itself, the one in a run's folder, or the recipe of that name."""
     if (config / "run.json").is_file():
@@ -168,7 +185,7 @@ def load_images(run: Run, progress: bool = True) -> Dataset:
     if image_folder(run) and height != width:
         raise ValueError(f"image_size must be a square for a folder's images, got {height}×{width}")
     settings: dict[str, Any] = {"in_files": run.train.resize == "random", "workers": run.workers, "group": run.group}
-    settings["labels"] = run.labels
+    settings |= {"labels": run.labels, "masks": run.task == "segment"}
     if image_folder(run):
         settings["image_size"] = height
     return load_dataset(run.dataset, run.data_dir, validation=run.validation, progress=progress, **settings)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from vitbook.pretrained.preprocessing import STYLES
 from vitbook.pretrained.published import FAMILIES
 from vitbook.pretrained.towers import load_towers
 from vitbook.runtime import device
+from vitbook.vit import VisionTransformer
 
 
 def open_model(source: Path | str) -> Pretrained:
@@ -45,6 +47,8 @@ def open_model(source: Path | str) -> Pretrained:
         refuse_pipes(Path(source))
     opened = replace(open_weights(source), once=True)
     weights = _convolutional(opened) if "widths" in (opened.facts.get("model") or ()) else load_pretrained(opened)
+    if opened.facts.get("task") == "masks":
+        weights = _segmenting(weights, opened)
     say_what_is_assumed(weights.notes)
     weights.model.to(device())
     return weights
@@ -58,6 +62,20 @@ def _convolutional(opened: OpenedWeights) -> Pretrained:
     moments = {name: tuple(facts[name]) for name in ("mean", "std")}
     preprocessing = Preprocessing(image_size=model.config.image_size, **STYLES["vitbook"] | moments)
     return Pretrained(model, preprocessing, tuple(facts["class_names"]), "vitbook", (), facts=facts)
+
+
+def _segmenting(weights: Pretrained, opened: OpenedWeights) -> Pretrained:
+    """A checkpoint's `Segmenter`, around its backbone. Raises ValueError for a head that does not fit."""
+    from vitbook.task_heads import Segmenter  # it needs scipy
+
+    names = tuple(map(str, opened.facts["class_names"]))
+    model = Segmenter(weights.model, len(names)).eval()
+    try:
+        head = {name: tensor for name, tensor in opened.content.items() if name.startswith("head.")}
+        model.head.load_state_dict({name.removeprefix("head."): tensor for name, tensor in head.items()})
+    except RuntimeError as error:
+        raise ValueError(f"{opened.source}: the head does not fit: {error}") from None
+    return replace(weights, model=cast(VisionTransformer, model), class_names=names)
 
 
 def _best_in(checkpoint: Path) -> Path:
@@ -79,7 +97,11 @@ def _best_in(checkpoint: Path) -> Path:
 
 
 def classifier(
-    source: Path | str, top: int = 3, names: Sequence[str] = (), unknown: Callable[[Tensor], Tensor] | None = None
+    source: Path | str,
+    top: int = 3,
+    names: Sequence[str] = (),
+    unknown: Callable[[Tensor], Tensor] | None = None,
+    masks: Path = Path("predicted"),
 ) -> Callable[[Path], list[tuple[str, float]]]:
     """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
@@ -87,7 +109,9 @@ def classifier(
 
     source: as in `open_model`, or with names as in `load_towers`. Of each image, what the weights want to see is taken;
     a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts for weights
-    with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing is named.
+    with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing is named;
+    masks: a folder for what a model says that names the class of each pixel, see `segmented`: the likeliest classes are
+    then those of most pixels, and probabilities are their shares.
     Raises ValueError for weights without a head, and for those that need names; what it returns, for a file that is no
     image.
     """
@@ -97,7 +121,12 @@ def classifier(
     if names:
         answer_to, preprocessing, known = _by_words(source, names)
     else:
-        answer_to, preprocessing, known, facts = _by_classes(source)
+        weights = open_model(source)
+        if weights.facts.get("task") == "masks":
+            from vitbook_workshop.commands.segmented import segmented
+
+            return lambda image: segmented(weights, image, masks, top)
+        answer_to, preprocessing, known, facts = _by_classes(source, weights)
         task, scale = facts.get("task", task), facts.get("scale", scale)
 
     @torch.no_grad()
@@ -115,9 +144,10 @@ def classifier(
     return name
 
 
-def _by_classes(source: Path | str) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...], Mapping]:
+def _by_classes(
+    source: Path | str, weights: Pretrained
+) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...], Mapping]:
     """The logits of the classes of a model's own head, their names if they are known, and a checkpoint's facts."""
-    weights = open_model(source)
     if not weights.model.config.num_classes:
         dropped = "; ".join(note for note in weights.notes if note.startswith("dropped"))
         raise ValueError(f"the weights {source} have no head, and so name no classes{dropped and f': {dropped}'}")

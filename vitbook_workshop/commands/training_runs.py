@@ -20,6 +20,7 @@ from vitbook.image_files import ImageFiles
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.loading import OpenedWeights
 from vitbook.runtime import device
+from vitbook.task_heads import Segmenter
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands.run_settings import Run, image_folder, load_images, read_run, write_run
 from vitbook_workshop.commands.teachers import load_teacher
@@ -57,11 +58,14 @@ def train_run(
             model = WhiteningCNN(CNNConfig(**shape, widths=run.cnn))
             model.whiten(data.normalize(loaded(data.train.images[:5000])))
         elif run.init is not None:
-            model, moments = _begun_with(run.init, run.vit, weights)
+            vit = replace(run.vit, num_classes=0) if data.task == "masks" else run.vit
+            model, moments = _begun_with(run.init, vit, weights)
             data = replace(data, given_moments=moments)
             prepare(model, run.tune, run.lora_rank)
         else:
-            model = VisionTransformer(run.vit)
+            model = VisionTransformer(run.vit if data.task != "masks" else replace(run.vit, num_classes=0))
+        if data.task == "masks":
+            model = Segmenter(cast(VisionTransformer, model), len(data.class_names))
         teacher = run.teacher and load_teacher(run.teacher, data)
         check_fit(model, data, run.train)
         with alone_in(run.place) if idist.get_rank() == 0 else nullcontext():
