@@ -611,7 +611,8 @@ class Training:
         tensors, facts = load_checkpoint(path)
         for name, ours in json.loads(json.dumps(self.identity)).items():  # tuples become lists, as in the file
             if facts.get(name) != ours:
-                raise ValueError(f"{path.parent} holds another run: {difference(name, facts.get(name), ours)}")
+                changed = ": files were added, changed or taken away" if name == "images" else ""
+                raise ValueError(f"{path.parent} holds another run: {difference(name, facts.get(name), ours)}{changed}")
         if self.rank == 0 and (theirs := facts.get("versions")) != _versions():
             other = difference("versions", theirs, _versions())
             warnings.warn(f"{path.parent}: {other}: it goes on, but may not end with the same weights", stacklevel=4)

@@ -8,11 +8,11 @@ import hashlib
 import math
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -143,10 +143,9 @@ def count_levels(images: ImageFiles, masks: ImageFiles) -> Int64[np.ndarray, "N 
 
     Raises ValueError for a mask of another size than its photograph, and as `read_levels`.
     """
-    pairs: Any = list(zip(images.paths, masks.paths, strict=True))
-    some = DataLoader(pairs, 32, num_workers=masks.workers, collate_fn=_count, **_QUIETLY)
+    pairs = list(zip(images.paths, masks.paths, strict=True))
     counts = np.empty((0, 256), np.int64)
-    for found in some:
+    for found in in_processes(_count, pairs, masks.workers):
         if isinstance(found, Exception):
             raise found
         counts = np.concatenate([counts, found])
@@ -166,6 +165,11 @@ def _count(pairs: list[tuple[str, str]]) -> np.ndarray | Exception:
     except (ValueError, OSError) as error:
         return error
     return counts
+
+
+def in_processes(work: Callable[[list], Any], items: Sequence, workers: int, at_once: int = 32) -> Iterator[Any]:
+    """What `work` gives for the items, this many at a time, in their order, by so many processes; by this one for 0."""
+    yield from DataLoader(cast(Any, items), at_once, num_workers=workers, collate_fn=work, **_QUIETLY)
 
 
 def random_from(*numbers: int) -> np.random.RandomState:

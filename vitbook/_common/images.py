@@ -114,6 +114,27 @@ def open_image(file: io.BufferedIOBase) -> Image.Image | None:
     return None if samples > 3 and of_light and not alpha else image
 
 
+def decode_reduced(content: bytes, name: str, least: int) -> tuple[Pixels, tuple[int, int]]:
+    """As `decode_pixels`, and the height and width that the upright image has.
+
+    Of a JPEG, every second, fourth or eighth pixel, as long as `least` are left along its shorter side.
+    """
+    try:
+        image = None if content.startswith(_NUMPY) else open_image(io.BytesIO(content))
+    except Exception:  # what is wrong, the other way says
+        image = None
+    if image is None or image.format != "JPEG":
+        pixels = decode_pixels(content, name)
+        return pixels, np.asarray(pixels).shape[:2]
+    width, height = image.size[::-1] if _turn(image) > 4 else image.size
+    shrink = max(by for by in (1, 2, 4, 8) if by * least <= max(height, least) and by * least <= max(width, least))
+    image.draft(image.mode, (image.width // shrink, image.height // shrink))
+    try:
+        return to_rgb(image), (height, width)
+    except Exception as error:
+        raise ValueError(f"{name} cannot be read as an image: {error}") from None
+
+
 def image_facts(path: Path) -> tuple[int, int, int]:
     """Height and width of the upright image, and channels; of most files the header alone is read.
 

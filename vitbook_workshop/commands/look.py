@@ -5,6 +5,7 @@ learned by heart.
 """
 
 import hashlib
+import os
 import statistics
 import warnings
 from collections import Counter
@@ -19,12 +20,15 @@ from PIL import Image
 from torch import Tensor
 
 from vitbook._common.files import read_whole
-from vitbook._common.images import Pixels, decode_pixels
+from vitbook._common.images import Pixels, decode_reduced
 from vitbook.data import TEST_SHARE, classes_in, drawn_apart, groups_of, parts_in
+from vitbook.image_files import in_processes
 
 BITS = 8  # of 64, by which the hashes of near copies differ at most; two photographs differ by 32 on average
 LEVELS = 6  # of 255, by which their grays differ at most on average: plain backgrounds have much the same hash
 DARK = 64  # of 255: a photograph without a brighter pixel is shown
+FEW = 500  # files that are not worth processes of their own
+SMALLEST = 128  # pixels of a JPEG's shorter side that are decoded at least: more than all that is compared
 SHOWN = 5  # files or pairs of each kind that a report names
 
 
@@ -143,26 +147,21 @@ def look(folder: Path, group: str | None = None) -> Look:
     ValueError where fewer than two classes have two photographs that can be read; FileNotFoundError.
     """
     files = {part: classes_in(folder / part, at_least=0) for part in parts_in(folder) or [""]}
+    every = [(path, folder) for classes in files.values() for paths in classes.values() for path in paths]
+    workers = 0 if len(every) < FEW else min(os.cpu_count() or 1, 8)
+    found = (one for some in in_processes(_examine, every, workers) for one in some)
     photographs: list[Photograph] = []
     broken: list[str] = []
     for part, classes in files.items():
         for name, paths in classes.items():
             some = len(photographs)
-            for path in paths:
-                below = path.relative_to(folder)
-                try:
-                    content = read_whole(path)
-                    with warnings.catch_warnings(record=True) as said:
-                        warnings.simplefilter("always")
-                        pixels = decode_pixels(content, str(below))
-                except (ValueError, OSError) as error:
-                    broken.append(str(error))
+            for path, seen in zip(paths, found, strict=False):
+                if isinstance(seen, str):
+                    broken.append(seen)
                     continue
-                digest = hashlib.sha256(content).hexdigest()
-                levels, image = np.asarray(pixels), _flat(pixels)
-                seen = difference_hash(image), _gray(image, 8), levels.shape[2], int(levels.max())
-                white = next((str(warning.message) for warning in said if "levels" in str(warning.message)), "")
-                photographs.append(Photograph(below, name, part, levels.shape[:2], digest, *seen, "", white))
+                size, digest, signs, gray, *more = seen
+                below, arrays = path.relative_to(folder), (torch.from_numpy(signs), torch.from_numpy(gray))
+                photographs.append(Photograph(below, name, part, size, digest, *arrays, *more))
             if (left := len(photographs) - some) < 2:
                 del photographs[some:]
                 broken.append(f"{Path(part, name)} must have at least two images that can be read, has {left}")
@@ -180,6 +179,28 @@ def look(folder: Path, group: str | None = None) -> Look:
             replace(photo, part="test" if tested else "train") for photo, tested in zip(photographs, apart, strict=True)
         ]
     return Look(tuple(photographs), tuple(broken), tuple(_pairs(photographs)))
+
+
+def _examine(pairs: list[tuple[Path, Path]]) -> list[tuple | str]:
+    """Of each file, and the folder that it lies in, what a `Photograph` holds from its size on; or why not.
+
+    Arrays for tensors: from process to process, each tensor would take an open file.
+    """
+    found: list[tuple | str] = []
+    for path, folder in pairs:
+        try:
+            content = read_whole(path)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                pixels, size = decode_reduced(content, str(path.relative_to(folder)), SMALLEST)
+        except (ValueError, OSError) as error:
+            found.append(str(error))
+            continue
+        levels, image = np.asarray(pixels), _flat(pixels)
+        seen = difference_hash(image).numpy(), _gray(image, 8).numpy(), levels.shape[2], int(levels.max())
+        white = next((str(warning.message) for warning in said if "levels" in str(warning.message)), "")
+        found.append((size, hashlib.sha256(content).hexdigest(), *seen, "", white))
+    return found
 
 
 def _pairs(photographs: Sequence[Photograph], at_once: int = 1024) -> Iterator[tuple[Photograph, Photograph]]:

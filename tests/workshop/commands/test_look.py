@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
+from vitbook._common.images import decode_reduced
 from vitbook.data import album, album_credits, load_folder
 from vitbook_workshop.commands import main
 from vitbook_workshop.commands.look import difference_hash, look
@@ -123,6 +124,25 @@ def test_many_copies_of_one_photograph_are_each_named_once(tmp_path):
     found = look(tmp_path)
     assert [copy.path for copy, _ in found.pairs] == [photo.path for photo in found.photographs[1:]]
     assert {first.path.as_posix() for _, first in found.pairs} == {"a/0.png"} and found.leaks
+
+
+def test_a_camera_file_is_decoded_as_far_as_is_compared_by_processes_of_their_own(tmp_path, monkeypatch):
+    """Turned, it is as large as it is seen; torn, it is broken; and its small copy is near it."""
+    monkeypatch.setattr("vitbook_workshop.commands.look.FEW", 1)
+    folder, exif = photographs(tmp_path), Image.Exif()
+    exif[0x0112] = 6
+    with Image.open(folder / "animal" / "bird_duck.png") as duck:
+        large = duck.resize((1200, 900), Image.Resampling.BICUBIC)
+    large.transpose(Image.Transpose.ROTATE_90).save(folder / "animal" / "camera.jpg", quality=92, exif=exif)
+    whole = (folder / "animal" / "camera.jpg").read_bytes()
+    (folder / "animal" / "torn.jpg").write_bytes(whole[: len(whole) * 2 // 3])
+    found = look(folder)
+    camera = next(photo for photo in found.photographs if photo.path.name == "camera.jpg")
+    assert camera.size == (900, 1200) and len(found.photographs) == 23
+    assert [(copy.path.name, first.path.name) for copy, first in found.pairs] == [("camera.jpg", "bird_duck.png")]
+    assert len(found.broken) == 1 and found.broken[0].startswith("animal/torn.jpg cannot be read as an image")
+    pixels, size = decode_reduced(whole, "it", 128)
+    assert size == (900, 1200) and pixels.size == (300, 225)
 
 
 ONE_DOG = "dog must have at least two images that can be read, has 1"
