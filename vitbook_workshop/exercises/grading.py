@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -373,7 +374,7 @@ def _difference(got: Any, expected: Any) -> list[str]:
     if ours.shape != theirs.shape:
         return [f"expected shape {tuple(theirs.shape)}, got {tuple(ours.shape)}", *_remark(ours, theirs)]
     worst = (ours - theirs).abs().nan_to_num(torch.inf).argmax()
-    place = tuple(int(i) for i in torch.unravel_index(worst, theirs.shape))[:-1]
+    place = tuple(int(i) for i in np.unravel_index(int(worst), theirs.shape))[:-1]
     column = int(worst) % theirs.shape[-1] if theirs.ndim else 0
     where = f", at [{','.join(map(str, place))}]" if place else ""
     rows = [x[place] if theirs.ndim else x[None] for x in (theirs, ours)]
