@@ -4,9 +4,10 @@ import hashlib
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from vitbook._common.files import write_whole
@@ -17,7 +18,7 @@ from vitbook_workshop.course.submission import code_of
 from vitbook_workshop.exercises import EXERCISES
 
 MOST = 20_000_000  # bytes of a notebook
-LIMITS = limited_process.Limits(seconds=300, step=20, printed=1_000_000, memory=4_000_000_000)
+LIMITS = limited_process.Limits(seconds=300, step=40, printed=1_000_000, memory=4_000_000_000)
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,18 @@ def grade_one(course: Course, student: Student, place: Path, limits: limited_pro
             notebooks[name] = paths[0]
     judged: dict[str, dict] = {}
     left, network = {name: list(asked[name]) for name in notebooks}, "on"
+    end = time.monotonic() + limits.seconds
     while any(left.values()):
+        seconds = round(end - time.monotonic())
+        if seconds <= 0:
+            remarks.append(f"{sum(map(len, left.values()))} exercises were not judged: {limits.seconds:g} s were over")
+            break
         with tempfile.TemporaryDirectory(prefix="vitbook-") as copy:
             copied = {name: shutil.copy(path, copy) for name, path in notebooks.items() if left[name]}
             work = dict(folder=copy, notebooks=copied, asked=left, numbers=student.numbers)
-            outcome = limited_process.run("vitbook_workshop.course.submission:judge_all", work, limits)
+            outcome = limited_process.run(
+                "vitbook_workshop.course.submission:judge_all", work, replace(limits, seconds=seconds)
+            )
         judged |= outcome.facts.get("judged", {})
         network = outcome.facts.get("network", network)
         at = outcome.facts.get("doing")

@@ -8,8 +8,10 @@ import ctypes
 import json
 import os
 import re
+import symtable
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from vitbook_workshop.exercises.progress import checked
@@ -51,21 +53,15 @@ def attempt_at(exercise: str, cells: list[str]) -> tuple[object, str]:
     place = next((i for i, cell in reversed(list(enumerate(cells))) if exercise in checked(cell)), None)
     if place is None:
         return None, ""
-    before = [statement for cell in cells[:place] for statement in _statements(cell)]
-    call = next(
-        node
-        for node in ast.walk(ast.Module(_statements(cells[place]), []))
+    before = [statement for cell in cells[: place + 1] for statement in _statements(cell)]
+    position, call = next(
+        (position, node)
+        for position, statement in reversed(list(enumerate(before)))
+        for node in ast.walk(statement)
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "check" and node.args[0].value == exercise
     )
     given = call.args[1] if len(call.args) > 1 else next(part.value for part in call.keywords if part.arg == "attempt")
-    needed, kept = _loaded(given), []
-    for statement in reversed(before):
-        if bound := _bound(statement) & needed:
-            if not isinstance(statement, ast.AugAssign | ast.For | ast.While | ast.If | ast.With | ast.Try):
-                needed -= bound
-            needed |= _loaded(statement)
-            kept.append(statement)
-    kept.reverse()
+    kept = _needed(before[:position], set().union(*_names(given)[:2]))
     names: dict = {"__name__": "__main__"}
     for statement in kept:
         exec(compile(ast.fix_missing_locations(ast.Module([statement], [])), "answer", "exec"), names)
@@ -74,6 +70,7 @@ def attempt_at(exercise: str, cells: list[str]) -> tuple[object, str]:
     return value, "\n".join(own)
 
 
+@cache
 def _statements(cell: str) -> list[ast.stmt]:
     """Of a cell without the lines that only notebooks know; none where it is no Python."""
     try:
@@ -82,20 +79,49 @@ def _statements(cell: str) -> list[ast.stmt]:
         return []
 
 
-def _loaded(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+def _needed(statements: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    """The statements that names depend on, found backwards. What a function reads may be bound below it, too."""
+    imported = set().union(*(_names(one)[2] for one in statements if isinstance(one, ast.Import | ast.ImportFrom)))
+    while True:
+        needed, in_functions, kept = set(names), set(), []
+        for statement in reversed(statements):
+            read, read_inside, bound = _names(statement)
+            if (bound | _changed(statement) - imported) & needed:
+                if not isinstance(statement, ast.AugAssign | ast.For | ast.While | ast.If | ast.With | ast.Try):
+                    needed -= bound
+                needed |= read | read_inside
+                in_functions |= read_inside
+                kept.append(statement)
+        if in_functions <= names:
+            return kept[::-1]
+        names = names | in_functions
 
 
-def _bound(statement: ast.stmt) -> set[str]:
-    """The names that a statement gives a value, at whatever depth of loops and branches."""
+@cache
+def _names(node: ast.AST) -> tuple[set[str], set[str], set[str]]:
+    """What a statement or an expression reads of the module around it, what functions in it do, and what it binds."""
+    top = symtable.symtable(ast.unparse(node), "answer", "exec")
+    bound = {name.get_name() for name in top.get_symbols() if name.is_assigned() or name.is_imported()}
+    read, inside, scopes = {name.get_name() for name in top.get_symbols() if name.is_referenced()}, set(), [top]
+    while scopes := [child for scope in scopes for child in scope.get_children()]:
+        symbols = [name for scope in scopes for name in scope.get_symbols()]
+        inside |= {name.get_name() for name in symbols if name.is_referenced() and name.is_global()}
+    return read, inside, bound
+
+
+@cache
+def _changed(statement: ast.stmt) -> set[str]:
+    """The names whose values a statement changes in place: `x[0] = 1`, `x.bias += 1`, `x.append(1)`."""
+    parts = [part for part in ast.walk(statement) if isinstance(part, ast.Subscript | ast.Attribute)]
+    places = [part.value for part in parts if isinstance(part.ctx, ast.Store)]
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        places.append(statement.value.func)
     found = set()
-    for part in ast.walk(statement):
-        if isinstance(part, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            found.add(part.name)
-        elif isinstance(part, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in part.names}
-        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
+    for place in places:
+        while isinstance(place, ast.Subscript | ast.Attribute):
+            place = place.value
+        if isinstance(place, ast.Name):
+            found.add(place.id)
     return found
 
 

@@ -45,9 +45,21 @@ def test_students_have_no_solutions_their_own_numbers_and_faults_of_their_own(ma
                 if name.partition(".")[0] == chapter[3:]:
                     assert personal.prompt(**numbers) in text and personal.prompt(**personal.own) not in text
         assert "Solution" in text_of(folder / "solutions" / student.slug / "06_patches.ipynb")
+        for path in (folder / "students" / student.slug).iterdir():
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            marked = [cell["metadata"]["nbgrader"]["grade_id"] for cell in cells if "nbgrader" in cell["metadata"]]
+            assert marked == [name.replace(".", "-") for name in grades.exercises_of(course)[path.name]]
         assert two_faults.source(*student.faults) in text_of(folder / "students" / student.slug / "two_faults.ipynb")
     assert len({json.dumps(student.numbers) for student in course.students}) > 1
     assert len({student.faults for student in course.students}) > 1
+
+
+def test_a_solution_that_another_cell_holds_is_left_out_as_well(made):
+    _, course = made
+    (chapter,) = student_notebooks.chapters_of(ROOT, "9").values()
+    notebooks = [student_notebooks.of_a_student(chapter, course, course.students[0], answers) for answers in (0, 1)]
+    student, teacher = ("\n".join("".join(cell["source"]) for cell in one["cells"]) for one in notebooks)
+    assert "OnePageViT" in teacher and "OnePageViT" not in student and "mine = ViT\n" in student
 
 
 def test_the_same_seed_makes_the_same_course_whoever_else_is_in_the_class(made):
@@ -149,12 +161,14 @@ def test_only_what_an_answer_needs_is_run():
         "import math\nraise_here = 1 / 1",
         "scale = 2\nfor _ in range(3):\n    scale = scale + 1",
         "big = forbidden()",
-        "def helper(x):\n    return x * scale",
+        "x = y = forbidden()",  # names that functions below have for themselves
+        "def helper(x):\n    y = [x for x in [x]]\n    return y[0] * scale + table[-1] + table[0]",
+        "table = [0]\ntable.append(1)\ntable[0] = 2\nmath.forbidden(table)",
         "mine = helper(4)",
-        'check("attention.predict", mine)',
+        'mine += 1\ncheck("attention.predict", mine)\nforbidden(mine)',
     ]
     value, written = submission.attempt_at("attention.predict", cells)
-    assert value == 20 and "forbidden" not in written
+    assert value == 24 and "forbidden" not in written
     assert submission.attempt_at("scale.predict", cells) == (None, "")
 
 
