@@ -18,6 +18,7 @@ from vitbook_workshop.exercises.progress import checked
 BROKEN = "two_faults.ipynb"
 _SOLUTION = re.compile(r"<details>\s*<summary>[^<]*Solution[^<]*</summary>.*?</details>\s*", re.S)
 _SHOWN = re.compile(r"show_source\(([\w.]+)[,)]")
+_ELSEWHERE = re.compile(r"^```python\n(\w+) = ([A-Za-z]\w*)\n```", re.M)  # a solution that another cell holds
 
 
 def chapters_of(book: Path, asked: str) -> dict[str, dict]:
@@ -60,26 +61,37 @@ def of_a_student(chapter: dict, course: Course, student: Student, answers: bool 
     notebook = deepcopy(chapter)
     notebook["metadata"]["vitbook"] = {"course": course.identity, "student": student.slug}
     references = _references(notebook)
+    folded = "\n".join(found for cell in notebook["cells"] for found in _SOLUTION.findall("".join(cell["source"])))
+    elsewhere = {} if answers else {theirs: asked for asked, theirs in _ELSEWHERE.findall(folded)}
     kept = []
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
+        for theirs, asked in elsewhere.items():
+            text = _without(text, theirs, asked, cell["cell_type"])
         if cell["cell_type"] == "code":
             names = checked(text)
             if names:
                 cell["outputs"], cell["execution_count"] = [], None
+                cell["metadata"]["nbgrader"] = _graded(names[0])
                 text = _asked(text, student.numbers.get(names[0], {}))
             elif not answers and references & set(_SHOWN.findall(text)):
                 continue
         else:
             text = _question(text, student) if answers else _SOLUTION.sub("", _question(text, student))
-            if not text.strip():
-                continue
-        cell["source"] = text.splitlines(keepends=True)
-        kept.append(cell)
+        if text.strip():
+            kept.append(cell | {"source": text.splitlines(keepends=True)})
     if answers:
         kept = [part for cell in kept for part in (cell, *_answer(cell, student))]
     notebook["cells"] = [cell | {"id": f"cell-{number}"} for number, cell in enumerate(kept)]
     return notebook
+
+
+def _without(text: str, theirs: str, asked: str, kind: str) -> str:
+    """A cell without a solution that is called `theirs`: what uses it takes the student's own, called `asked`."""
+    if kind == "code":
+        defined = re.search(rf"^(class|def) {theirs}\b", text, re.M)
+        return "" if defined else re.sub(rf"\b{theirs}\b(.*#.*)?", asked, text)
+    return "\n\n".join(part for part in text.split("\n\n") if theirs not in part or "```" in part)
 
 
 def _references(notebook: dict) -> set[str]:
@@ -91,6 +103,12 @@ def _references(notebook: dict) -> set[str]:
         name.split(".")[1] for name in asked
     ]
     return {name for name in named if name}
+
+
+def _graded(name: str) -> dict:
+    """What nbgrader has to know of a check cell: it is run, and right if it raises nothing."""
+    kind = {"grade": True, "locked": True, "solution": False, "task": False, "cell_type": "code", "schema_version": 3}
+    return kind | {"grade_id": name.replace(".", "-"), "points": 1}
 
 
 def _asked(text: str, numbers: dict[str, float]) -> str:
@@ -125,7 +143,8 @@ def broken(course: Course, student: Student, answers: bool = False) -> dict:
         "the cell. Names and sizes of parameters stay as they are: weights of the right model are loaded by name.",
     ]
     cells = [_markdown("\n\n".join(text)), _code(two_faults.source(*student.faults))]
-    cells += [_code('from vitbook_workshop.exercises import check\n\ncheck("two_faults.repaired", ViT)')]
+    checks = _code('from vitbook_workshop.exercises import check\n\ncheck("two_faults.repaired", ViT)')
+    cells += [checks | {"metadata": {"nbgrader": _graded("two_faults.repaired")}}]
     if answers:
         cells += [_markdown(f"The two: {' and '.join(student.faults)}."), _code(two_faults.source())]
     cells = [cell | {"id": f"cell-{number}"} for number, cell in enumerate(cells)]
