@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from vitbook._common.files import write_whole
-from vitbook_workshop.book_address import chapters_address
+from vitbook_workshop.book_address import chapters_address, page_of
 from vitbook_workshop.course.course_key import Course
 from vitbook_workshop.course.grades import Graded, exercises_of
 from vitbook_workshop.faults.mistakes import MISTAKES
@@ -100,10 +100,9 @@ def _described(mistake: str) -> tuple[str, str]:
     if mistake not in MISTAKES:
         return escape(mistake), ""
     known = MISTAKES[mistake]
-    page, _, section = known.where.partition(".ipynb")
     return (
         f"<strong>{escape(known.title)}</strong>. {escape(known.cause)}",
-        f'<a href="{escape(chapters_address())}{page}.html{section}">{escape(page)}</a>',
+        f'<a href="{escape(chapters_address() + page_of(known.where))}">chapter {int(known.where[:2])}</a>',
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vitbook_workshop.book_address import chapters_address
+from vitbook_workshop.book_address import chapters_address, page_of
 
 if TYPE_CHECKING:
     from vitbook_workshop.faults.invariants import MustHold
@@ -70,8 +70,7 @@ class Finding:
     @property
     def link(self) -> str:
         """The public address of the section, or its place in the repository where that address is not known."""
-        chapter, _, section = self.where.partition(".ipynb")
-        return f"{chapters_address()}{chapter}.html{section}" if chapters_address() else f"chapters/{self.where}"
+        return chapters_address() + page_of(self.where) if chapters_address() else f"chapters/{self.where}"
 
     @property
     def lines(self) -> list[str]:

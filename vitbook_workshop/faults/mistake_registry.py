@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
-from vitbook_workshop.book_address import chapters_address
+from vitbook_workshop.book_address import chapters_address, page_of
 
 
 @dataclass(frozen=True)
@@ -95,6 +95,6 @@ def _lines(mistake: Mistake) -> list[tuple[str, str, str]]:
         ("Seen:", mistake.symptom, ""),
         ("Cause:", mistake.cause, ""),
         ("Caught by:", ", ".join(mistake.caught_by), ""),
-        ("Read:", f"chapter {int(mistake.where[:2])}", chapters_address() + mistake.where.replace(".ipynb", ".html")),
+        ("Read:", f"chapter {int(mistake.where[:2])}", chapters_address() + page_of(mistake.where)),
         ("Found in:", mistake.source, mistake.found and f"https://github.com/{mistake.found}"),
     ]
