@@ -14,6 +14,7 @@ PARTS = (
     "site_execution",  # stored outputs, and what made them
     "site_live",  # figures that compute in the page
     "site_drawings",  # drawings in the page's colors
+    "site_questions",  # questions with answers to choose from, before a chapter's exercises
     "site_chapters",  # numbers of chapters and figures, and the table on the landing page
     "citations",  # names and years lead to the references
     "glossary_links",  # the first mention of a term leads to the glossary

@@ -13,8 +13,11 @@ from site_address import pages_url
 from site_callouts import make_callouts
 from site_chapters import NumberFigures, number_title, parts, read_chapter
 from site_equations import AnchorEquations
+from site_questions import drawn, with_questions
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+
+from vitbook_workshop.course.quiz import Question, chapters, questions
 
 TOP = (
     "# Patches: a sequence\n\nHow does $P$ cut it?\n\n**Before this** you have met [a](03_a.ipynb#x), `b` and "
@@ -68,6 +71,26 @@ def test_another_top_stops_the_build(tmp_path: Path, lost: str) -> None:
     write(tmp_path, "chapters/06_patches", TOP.replace(lost, "", 1))
     with pytest.raises(ExtensionError, match="06_patches.*Before this"):
         read_chapter(tmp_path, "chapters/06_patches")
+
+
+def test_questions_stand_before_the_exercises_each_answer_folded_over_what_is_said_to_it() -> None:
+    asked = questions("04_multihead", seed=0)
+    cells = [{"cell_type": "markdown", "source": ["Above.\n\n", "## Exercises\n\n", "Below."]}]
+    text = with_questions({"cells": cells}, asked)["cells"][0]["source"]
+    assert text.startswith("Above.\n\n## Questions\n") and text.endswith("\n\n## Exercises\n\nBelow.")
+    assert text.count("<details") == sum(len(one.answers) for one in asked) == 20
+    assert '<a href="04_multihead.html#what-w-o-is-for">Chapter 4</a>' in text
+    shown = drawn(2, Question("04_multihead", "Is `a < b`?", (("yes", ""), ("no", "a word"))))
+    assert "<code>a &lt; b</code>" in shown and "\n\n" not in shown and shown.count('name="question-2"') == 2
+    with pytest.raises(ExtensionError, match="Exercises"):
+        with_questions({"cells": cells[:0]}, asked)
+
+
+def test_every_chapter_with_questions_has_exercises() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for chapter in chapters():
+        notebook = json.loads((root / "chapters" / f"{chapter}.ipynb").read_text(encoding="utf-8"))
+        with_questions(notebook, [])
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("chapters/06_patches", "6. "), ("intro", "")])
