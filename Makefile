@@ -15,7 +15,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup book test lint unit chapters peers reliability site-test offline benchmark notebooks serve clean colab oldest
+.PHONY: help setup book test lint unit chapters peers reliability site-test offline benchmark notebooks serve clean colab oldest course-test
 
 help:  ## Show this list
 	@echo "Vision Transformers, Step by Step"
@@ -92,6 +92,15 @@ oldest: requirements.txt pyproject.toml  ## Test the package with the oldest ver
 
 peers: $(VENV)/peers/.ready  ## Compare logits, preprocessing and positions with those of timm and torchvision themselves
 	PYTHONPATH=$(VENV)/peers $(ONE_THREAD) $(BIN)/python -m pytest -m peers tests --ignore tests/browser
+
+COURSE := .venv-course
+
+course-test: $(STAMP)  ## Judge notebooks with nbgrader, Otter and nbmake, in an environment that adds them to the book's
+	$(BIN)/python -m venv --clear $(COURSE)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" > \
+		$$($(COURSE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/book.pth
+	$(COURSE)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/course_tools/requirements.txt
+	$(ONE_THREAD) $(COURSE)/bin/python -m pytest tests/course_tools
 
 benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
 	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)
