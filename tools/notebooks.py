@@ -105,11 +105,13 @@ def install_source(name: str) -> str:
     return (
         f"{TITLE}Install the book's packages where they are missing, as on Colab\n"
         "import importlib.util\n"
+        "import subprocess\n"
+        "import sys\n"
         "\n"
         'if not all(map(importlib.util.find_spec, ("vitbook", "vitbook_workshop"))):\n'
-        # Tools that turn magics into comments would leave an `if` with nothing in it.
-        '    print("Installing vitbook")\n'
-        f'    %pip install -q "vitbook[{extras}] @ git+{repository_url()}"'
+        # Plain Python, not %pip: scripts and other kinds of notebooks are made of the chapters, too.
+        f'    packages = "vitbook[{extras}] @ git+{repository_url()}"\n'
+        '    subprocess.run([sys.executable, "-m", "pip", "install", "-q", packages], check=True)'
     )
 
 
@@ -117,7 +119,7 @@ def is_generated(cell: NotebookNode) -> bool:
     """Whether a cell is one of the two that `stamp` writes, in this version or an older one."""
     if cell.metadata.get("tags") != GENERATED:
         return False
-    return "colab-badge.svg" in cell.source or "pip install" in cell.source
+    return "colab-badge.svg" in cell.source or cell.source.startswith(f"{TITLE}Install the book's packages")
 
 
 def stamp(notebook: NotebookNode, name: str) -> None:

@@ -4,6 +4,7 @@ import importlib.metadata
 import re
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import notebook_lint as lint
@@ -76,16 +77,14 @@ def test_sections_that_the_package_names_are_in_their_chapters() -> None:
 
 
 def test_the_install_cell_installs_only_where_the_package_is_missing(monkeypatch) -> None:
-    """The cell as Python: `%pip` stands for a call that is counted."""
-    source = re.sub(
-        r"^( *)%pip (.*)$", r"\1installs.append('\2')", notebook_tool.install_source("01_attention.ipynb"), flags=re.M
-    )
-    installs: list[str] = []
-    exec(source, {"installs": installs})
+    source, installs = notebook_tool.install_source("01_attention.ipynb"), []
+    monkeypatch.setattr("subprocess.run", lambda command, check: installs.append(command))
+    exec(source, {})
     assert installs == []
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    exec(source, {"installs": installs})
-    assert installs == [f'install -q "vitbook[book] @ git+{notebook_tool.repository_url()}"']  # and upgrades nothing
+    exec(source, {})
+    packages = f"vitbook[book] @ git+{notebook_tool.repository_url()}"
+    assert installs == [[sys.executable, "-m", "pip", "install", "-q", packages]]  # and upgrades nothing
 
 
 def test_the_address_stands_in_one_place() -> None:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import notebook_lint as lint
+import notebooks as notebook_tool
 import pytest
 
 from vitbook_workshop.exercises import EXERCISES
@@ -53,7 +54,7 @@ def definitions(path: Path) -> list[ast.stmt]:
     """What a chapter imports, defines and sets to plain numbers: all of it that a solution may rely on."""
     kept = []
     for _, cell in lint.load(path).code():
-        if "%pip" in cell.source:
+        if notebook_tool.is_generated(cell):
             continue
         for statement in ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", cell.source, flags=re.M)).body:
             literal = isinstance(statement, ast.Assign) and all(
