@@ -6,14 +6,29 @@ import torch
 from torch import nn
 
 from vitbook.attention_maps import attention_distance, attention_entropy, linear_cka, patch_distances
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal, random_mask, random_module
 
 CHAPTER = "14_attention_distance"
 
-predict = Exercise(
-    128 / 9, "list the distances from each of the three patches to all three; the mean of nine numbers.", level="easy"
-) | {"A patch's distance to itself is 0, and counts.": 128 / 6}
+_WORDS = {3: "three", 4: "four", 5: "five"}
+
+
+def _distance(columns: int, side: int) -> Exercise:
+    hint = f"list the distances from each of the {_WORDS[columns]} patches to all; the mean of {columns**2} numbers."
+    return Exercise(side * (columns**2 - 1) / (3 * columns), hint, level="easy") | {
+        "A patch's distance to itself is 0, and counts.": side * (columns + 1) / 3
+    }
+
+
+predict = Personal(
+    dict(columns=tuple(_WORDS), side=(16, 14, 8)),
+    lambda columns, side: (
+        f"one row and {_WORDS[columns]} columns of patches, each {side} × {side} pixels. How far away, in pixels, does "
+        f"a head look on average if it attends to all {_WORDS[columns]} equally?"
+    ),
+    _distance,
+).exercise()
 
 distance = Exercise(
     lambda weights, rows, columns, patch_size: attention_distance(weights[None], (rows, columns), patch_size)[0],

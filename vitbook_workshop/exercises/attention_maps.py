@@ -3,21 +3,32 @@
 import torch
 
 from vitbook import attention_maps
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
 CHAPTER = "13_attention_maps"
 
-predict = Exercise(
-    3 / 4,
-    "after one block the class token is half patch; in the second it keeps half of that, and takes a half.",
-    level="easy",
-) | {
-    "That is after the first block.": 1 / 2,
-    "Without the residual the class token would be all patch; half of it stays in each block.": 1.0,
-    "That is what is left of the class token itself.": 1 / 4,
-}
+_WORDS = {2: ("two", "both"), 3: ("three", "all three"), 4: ("four", "all four")}
+
+
+def _share(blocks: int) -> Exercise:
+    hint = "after one block the class token is half patch; in each later one it keeps half of that, and takes a half."
+    return Exercise(1 - 0.5**blocks, hint, level="easy") | {
+        "That is after the first block.": 1 / 2,
+        "Without the residual the class token would be all patch; half of it stays in each block.": 1.0,
+        "That is what is left of the class token itself.": 0.5**blocks,
+    }
+
+
+predict = Personal(
+    dict(blocks=tuple(_WORDS)),
+    lambda blocks: (
+        f"In each of {_WORDS[blocks][0]} blocks the class token attends to the patch alone, and the patch to itself. "
+        f"How much of the patch has reached the class token after {_WORDS[blocks][1]} blocks"
+    ),
+    _share,
+).exercise()
 
 rollout = Exercise(
     attention_maps.rollout,

@@ -6,18 +6,24 @@ import torch
 import torch.nn.functional as F
 
 from vitbook import contrastive
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
 CHAPTER = "24_contrastive"
 
-untrained = Exercise(
-    math.log(1000), "all captions are equally likely: what is the cross-entropy of 1 in 1000?", level="easy"
-) | {
-    "That is the loss of a batch with one pair, which has nothing to choose from.": 0.0,
-    "Both directions are averaged, not added.": 2 * math.log(1000),
-}
+
+def _untrained(pairs: int) -> Exercise:
+    hint = f"all captions are equally likely: what is the cross-entropy of 1 in {pairs}?"
+    return Exercise(math.log(pairs), hint, level="easy") | {
+        "That is the loss of a batch with one pair, which has nothing to choose from.": 0.0,
+        "Both directions are averaged, not added.": 2 * math.log(pairs),
+    }
+
+
+untrained = Personal(
+    dict(pairs=(1000, 256, 512, 4096)), lambda pairs: f"Your batch has {pairs:,} pairs", _untrained
+).exercise()
 
 cosines = Exercise(
     contrastive.cosines,
@@ -59,7 +65,19 @@ sigmoid = Exercise(
     ),
 }
 
-bias = Exercise(-math.log(15), "σ(b) shall be 1/16.") | {
-    "That is the logarithm of the probability. b is its logit, log(p/(1 − p)).": -math.log(16),
-    "Look at the sign: most pairs are none.": math.log(15),
-}
+
+def _bias(pairs: int) -> Exercise:
+    return Exercise(-math.log(pairs - 1), f"σ(b) shall be 1/{pairs}.") | {
+        "That is the logarithm of the probability. b is its logit, log(p/(1 − p)).": -math.log(pairs),
+        "Look at the sign: most pairs are none.": math.log(pairs - 1),
+    }
+
+
+bias = Personal(
+    dict(pairs=(16, 8, 32, 128)),
+    lambda pairs: (
+        f"in batches of {pairs} pairs. At the start all cosines are about 0. Of all combinations of an image and a "
+        f"caption, 1 in {pairs} is a pair."
+    ),
+    _bias,
+).exercise()

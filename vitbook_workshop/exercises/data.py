@@ -6,14 +6,24 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 
 CHAPTER = "12_data"
 
-shifts = Exercise(
-    1 / 16, "of the 4 shifts to the side that differ by less than a patch, one is a whole one.", level="easy"
-) | {"That counts the shifts along one axis; there are two.": 1 / 4}
+
+def _shifts(patch: int) -> Exercise:
+    hint = f"of the {patch} shifts to the side that differ by less than a patch, one is a whole one."
+    return Exercise(1 / patch**2, hint, level="easy") | {
+        "That counts the shifts along one axis; there are two.": 1 / patch
+    }
+
+
+shifts = Personal(
+    dict(patch=(4, 2, 8)),
+    lambda patch: f"a ViT with patches of {patch}×{patch}, without positions and with mean pooling",
+    _shifts,
+).exercise()
 
 matrix = Exercise(
     lambda kernel, n: F.conv1d(torch.eye(n).to(kernel)[:, None], kernel[None, None], padding=len(kernel) // 2)[:, 0].T,

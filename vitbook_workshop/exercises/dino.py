@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from vitbook import dino
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
@@ -32,11 +32,18 @@ def _integral(x: Tensor, t: Tensor, cosine: Tensor | float, sine: Tensor | float
     return len(x) * torch.trapezoid(((cosine - target) ** 2 + sine**2) * target, t)
 
 
-uniform = Exercise(math.log(512), "the cross-entropy of the even answer with itself: its entropy.", level="easy") | {
-    "That is in bits; the loss is in nats.": 9.0,
-    "That is the loss where one answer is certain.": 0.0,
-    "That is the probability of one answer.": 1 / 512,
-}
+def _uniform(prototypes: int) -> Exercise:
+    hint = "the cross-entropy of the even answer with itself: its entropy."
+    return Exercise(math.log(prototypes), hint, level="easy") | {
+        "That is in bits; the loss is in nats.": math.log2(prototypes),
+        "That is the loss where one answer is certain.": 0.0,
+        "That is the probability of one answer.": 1 / prototypes,
+    }
+
+
+uniform = Personal(
+    dict(prototypes=(512, 128, 256, 1024)), lambda prototypes: f"With $K = {prototypes}$ prototypes, where", _uniform
+).exercise()
 
 follow = Exercise(
     _follow,

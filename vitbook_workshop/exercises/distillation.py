@@ -3,19 +3,28 @@
 import torch
 
 from vitbook.distillation import soft_distillation_loss, token_distillation_loss
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 
 CHAPTER = "17_distillation"
 
-parameters = Exercise(
-    2 * 1024 + 1024 * 100 + 100,
-    "a token, its position, and a second head with its bias: what size is each?",
-    level="easy",
-) | {
-    "The second head's bias is missing.": 2 * 1024 + 1024 * 100,
-    "The position of the new token is missing.": 1024 + 1024 * 100 + 100,
-}
+_NAMED = {1024: "L/16", 768: "B/16", 384: "S/16", 192: "Ti/16"}
+
+
+def _parameters(width: int, classes: int) -> Exercise:
+    head = width * classes + classes
+    hint = "a token, its position, and a second head with its bias: what size is each?"
+    return Exercise(2 * width + head, hint, level="easy") | {
+        "The second head's bias is missing.": 2 * width + head - classes,
+        "The position of the new token is missing.": width + head,
+    }
+
+
+parameters = Personal(
+    dict(width=tuple(_NAMED), classes=(100, 10, 365)),
+    lambda width, classes: f"a distilled ViT-{_NAMED[width]} ($D = {width}$) with $K = {classes}$ classes",
+    _parameters,
+).exercise()
 
 
 def _student_and_teacher(generator, batch, num_classes):

@@ -4,14 +4,27 @@ from functools import reduce
 
 import torch
 
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 
 CHAPTER = "11_engine"
 
-steps = Exercise(
-    24_000, "4 % are set apart first; a batch that is not full waits; then 64 epochs of that.", level="easy"
-) | {"The images that are set apart are not trained on.": 64 * (50_000 // 128)}
+
+def _steps(share: int, batch: int, epochs: int) -> Exercise:
+    left = 50_000 - 500 * share
+    hint = f"{share} % are set apart first; a batch that is not full waits; then {epochs} epochs of that."
+    return Exercise(epochs * (left // batch), hint, level="easy") | {
+        "The images that are set apart are not trained on.": epochs * (50_000 // batch)
+    }
+
+
+steps = Personal(
+    dict(share=(4, 10, 20), batch=(128, 64, 256), epochs=(64, 40, 90)),
+    lambda share, batch, epochs: (
+        f"50,000 images, of which {share} % are set aside for validation; batches of {batch}; {epochs} epochs."
+    ),
+    _steps,
+).exercise()
 
 ema = Exercise(
     lambda start, weights, beta: reduce(lambda mean, w: beta * mean + (1 - beta) * w, weights, start),

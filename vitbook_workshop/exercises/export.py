@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vitbook import export
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
@@ -23,10 +23,19 @@ def _whole(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randint(-127, 128, shape, generator=generator).double()
 
 
-error = Exercise(0.0025, "the scale is the largest over 127; rounding is off by half of it.", level="easy") | {
-    "That is the scale; rounding is off by half a step at most.": 0.005,
-    "That divides by 254 and halves again.": 0.00125,
-}
+def _error(largest: float) -> Exercise:
+    hint = "the scale is the largest over 127; rounding is off by half of it."
+    return Exercise(largest / 254, hint, level="easy") | {
+        "That is the scale; rounding is off by half a step at most.": largest / 127,
+        "That divides by 254 and halves again.": largest / 508,
+    }
+
+
+error = Personal(
+    dict(largest=(0.635, 0.254, 0.381, 1.27)),
+    lambda largest: f"The largest absolute value in a row of weights is {largest}.",
+    _error,
+).exercise()
 
 quantize = Exercise(
     lambda weight: _both(export.quantize(weight)),
@@ -62,8 +71,23 @@ linear = Exercise(
     ),
 }
 
-bytes = Exercise(4 * 8 * 128**2, "3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; four times.") | {
-    "That is one block; there are four.": 8 * 128**2,
-    "That is in float32, four bytes each.": 4 * 4 * 8 * 128**2,
-    "The MLP here is 2D wide, not 4D.": 4 * 12 * 128**2,
-}
+_WORDS = {4: "four", 6: "six", 12: "twelve"}
+
+
+def _bytes(blocks: int, wide: int) -> Exercise:
+    hint = f"3D² for q, k and v, D² for the output, 2 · D · 2D for the MLP; {_WORDS[blocks]} times."
+    return Exercise(blocks * 8 * wide**2, hint) | {
+        f"That is one block; there are {_WORDS[blocks]}.": 8 * wide**2,
+        "That is in float32, four bytes each.": 4 * blocks * 8 * wide**2,
+        "The MLP here is 2D wide, not 4D.": blocks * 12 * wide**2,
+    }
+
+
+bytes = Personal(
+    dict(blocks=tuple(_WORDS), wide=(128, 192, 256)),
+    lambda blocks, wide: (
+        f"model has {_WORDS[blocks]} blocks, $D = {wide}$, and an MLP of width $2D$ in each block. How many bytes do "
+        f"the matrices of all {_WORDS[blocks]} blocks take in eight bits"
+    ),
+    _bytes,
+).exercise()

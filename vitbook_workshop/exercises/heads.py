@@ -6,16 +6,28 @@ import torch
 
 from vitbook import task_heads
 from vitbook.features import neighbor_votes
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 
 CHAPTER = "18_heads"
 
-iou = Exercise(
-    3 / 5,
-    "columns are enough: how many have both squares in common, and how many does either of them cover?",
-    level="easy",
-)
+
+def _iou(side: int, off: int) -> Exercise:
+    hint = "columns are enough: how many have both squares in common, and how many does either of them cover?"
+    return Exercise((side - off) / (side + off), hint, level="easy") | {
+        "That divides by one square. The union holds what either of them covers.": (side - off) / side,
+        "That counts what both have in common twice.": (side - off) / (2 * side),
+    }
+
+
+iou = Personal(
+    dict(side=(12, 15, 18), off=(3, 4, 5)),
+    lambda side, off: (
+        f"The truth is a square of {side}×{side} pixels. The prediction is a square of the same size, {off} pixels too "
+        "far to the right."
+    ),
+    _iou,
+).exercise()
 
 average_precision = Exercise(
     task_heads.average_precision,

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from vitbook import mae
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal, random_order
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
@@ -34,13 +34,24 @@ def _masks_first(visible: Tensor, mask_token: Tensor, restore: Tensor) -> Tensor
     return shuffled.gather(1, restore[..., None].expand(-1, -1, visible.shape[-1]))
 
 
-visible = Exercise(
-    49, "how many patches has an image of 224 pixels, and which share of them is left?", level="easy"
-) | {
-    "That is how many are hidden.": 147,
-    "That is the length of the whole sequence, less the class token.": 196,
-    "The class token is no patch.": 50,
-}
+def _visible(side: int, hidden: int) -> Exercise:
+    patches = (side // 16) ** 2
+    seen = patches * (100 - hidden) // 100
+    hint = f"how many patches has an image of {side} pixels, and which share of them is left?"
+    return Exercise(seen, hint, level="easy") | {
+        "That is how many are hidden.": patches - seen,
+        "That is the length of the whole sequence, less the class token.": patches,
+        "The class token is no patch.": seen + 1,
+    }
+
+
+visible = Personal(
+    dict(side=(224, 192, 256, 384), hidden=(75, 25)),
+    lambda side, hidden: (
+        f"An image of {side}×{side} pixels is cut into patches of 16, and {hidden} % of them are hidden."
+    ),
+    _visible,
+).exercise()
 
 back = Exercise(
     _back,

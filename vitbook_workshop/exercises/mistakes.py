@@ -1,20 +1,31 @@
 """The exercises of chapters/19_mistakes.ipynb."""
 
 from vitbook.encoder import EncoderBlock
-from vitbook_workshop.exercises.grading import Exercise, combined
+from vitbook_workshop.exercises.grading import Exercise, Personal, combined
 from vitbook_workshop.exercises.inputs import images_and_vit, normal, random_module, random_order
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes import make_mistakes
 
 CHAPTER = "19_mistakes"
 
-count = Exercise(
-    (10 * 0.9 + 0.5) / 11, "each of the eleven batches has one vote: ten say 0.9, the last says 15/30.", level="easy"
-) | {
-    "That counts images, as one should. The question is what the mean of the batches says.": 915 / 1030,
-    "There are eleven batches, not ten.": (10 * 0.9 + 0.5) / 10,
-    "That leaves out the last batch.": 0.9,
-}
+
+def _count(right: int, last: int) -> Exercise:
+    share, rest = right / 100, last / 30
+    hint = f"each of the eleven batches has one vote: ten say {share}, the last says {last}/30."
+    return Exercise((10 * share + rest) / 11, hint, level="easy") | {
+        "That counts images, as one should. The question is what the mean of the batches says.": (
+            (10 * right + last) / 1030
+        ),
+        "There are eleven batches, not ten.": (10 * share + rest) / 10,
+        "That leaves out the last batch.": share,
+    }
+
+
+count = Personal(
+    dict(right=(90, 80, 95), last=(15, 12, 18)),
+    lambda right, last: f"The model is right on {right} images of every full batch, and on {last} of the last.",
+    _count,
+).exercise()
 
 
 def _difference(block, x, order):

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from vitbook import modern
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
@@ -39,15 +39,31 @@ def _turn_neighbors(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return torch.stack(halves.chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
-width = Exercise(2048, "three matrices of D × width against two of D × 3072.", level="easy") | {
-    "At half the width SwiGLU has 3/4 of the weights: it has three matrices, not four.": 1536,
-    "At the same width SwiGLU has half as many weights again.": 3072,
-}
+_NAMED = {3072: "B", 1536: "S", 768: "Ti"}
 
-bound = Exercise(8.0, "with gains of 1, a normalized query has the length √D_h.") | {
-    "That is the largest dot product; scores are divided by √D_h.": 64.0,
-    "That would be the bound for queries and keys of length 1. RMSNorm gives them length √D_h.": 0.125,
-}
+
+def _width(mlp: int) -> Exercise:
+    return Exercise(2 * mlp // 3, f"three matrices of D × width against two of D × {mlp}.", level="easy") | {
+        "At half the width SwiGLU has 3/4 of the weights: it has three matrices, not four.": mlp // 2,
+        "At the same width SwiGLU has half as many weights again.": mlp,
+    }
+
+
+width = Personal(
+    dict(mlp=tuple(_NAMED)), lambda mlp: f"The blocks of a ViT-{_NAMED[mlp]} have an MLP of width {mlp:,}.", _width
+).exercise()
+
+
+def _bound(wide: int) -> Exercise:
+    return Exercise(wide**0.5, "with gains of 1, a normalized query has the length √D_h.") | {
+        "That is the largest dot product; scores are divided by √D_h.": float(wide),
+        "That would be the bound for queries and keys of length 1. RMSNorm gives them length √D_h.": wide**-0.5,
+    }
+
+
+bound = Personal(
+    dict(wide=(64, 16, 36, 100)), lambda wide: f"A head is {wide} wide. Queries and keys are normalized", _bound
+).exercise()
 
 rotate = Exercise(
     modern.rotate,

@@ -2,17 +2,27 @@
 
 import torch
 
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 
 CHAPTER = "15_pretrained"
 
-numbers = Exercise(
-    86_567_656 + 769 * (21_843 - 1_000), "only the head differs: 768 weights and a bias for each class.", level="easy"
-) | {
-    "You keep the old head's thousand classes too.": 86_567_656 + 769 * 21_843,
-    "The bias of the head is missing.": 86_567_656 + 768 * (21_843 - 1_000),
-}
+_BODY, _WIDTH = 86_567_656 - 769 * 1_000, 768
+
+
+def _numbers(classes: int) -> Exercise:
+    hint = "only the head differs: 768 weights and a bias for each class."
+    return Exercise(_BODY + (_WIDTH + 1) * classes, hint, level="easy") | {
+        "You keep the old head's thousand classes too.": _BODY + (_WIDTH + 1) * (classes + 1_000),
+        "The bias of the head is missing.": _BODY + 1_000 + _WIDTH * classes,
+    }
+
+
+numbers = Personal(
+    dict(classes=(21_843, 19_167, 11_221, 10_450)),
+    lambda classes: f"The file from ImageNet-21k has a head of {classes:,} classes. How many numbers are in it?",
+    _numbers,
+).exercise()
 
 out = Exercise(
     lambda kernel: kernel.flatten(0, 1).T,

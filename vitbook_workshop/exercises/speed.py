@@ -3,7 +3,7 @@
 import torch
 
 from vitbook.attention import attention, attention_weights
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 
 CHAPTER = "20_speed"
@@ -30,18 +30,42 @@ block = Exercise(
     "You take the whole batch for one sequence.": lambda x: _flops(x.flatten(0, 1)[None]),
 }
 
-tokens = Exercise(4 * 384, "set the two products, 4T²D, equal to the MLP's two maps, 16TD².") | {
-    "That is where they cost as much as the attention's four maps.": 2 * 384,
-    "That is where they cost as much as all six maps of the block.": 6 * 384,
-    "That sets one of the two products equal to the MLP.": 8 * 384,
-}
+_NAMED = {384: "S", 192: "Ti", 768: "B", 1024: "L"}
 
-bytes = Exercise(8 * 12 * 12 * 577**2 * 2, "images · blocks · heads · T² · bytes, where T counts the class token.") | {
-    "That leaves out the class token.": 8 * 12 * 12 * 576**2 * 2,
-    "That is for one block, or for one head of each.": 8 * 12 * 577**2 * 2,
-    "That is for one image.": 12 * 12 * 577**2 * 2,
-    "bfloat16 has two bytes, not four.": 8 * 12 * 12 * 577**2 * 4,
-}
+
+def _tokens(width: int) -> Exercise:
+    return Exercise(4 * width, "set the two products, 4T²D, equal to the MLP's two maps, 16TD².") | {
+        "That is where they cost as much as the attention's four maps.": 2 * width,
+        "That is where they cost as much as all six maps of the block.": 6 * width,
+        "That sets one of the two products equal to the MLP.": 8 * width,
+    }
+
+
+tokens = Personal(
+    dict(width=tuple(_NAMED)),
+    lambda width: f"ViT-{_NAMED[width]} is {width} wide and its MLP four times as wide.",
+    _tokens,
+).exercise()
+
+_WORDS = {8: "eight", 4: "four", 16: "sixteen"}
+
+
+def _bytes(pixels: int, images: int) -> Exercise:
+    patches = (pixels // 16) ** 2
+    each = images * 12 * 2 * (patches + 1) ** 2  # of a block
+    return Exercise(12 * each, "images · blocks · heads · T² · bytes, where T counts the class token.") | {
+        "That leaves out the class token.": images * 12 * 12 * patches**2 * 2,
+        "That is for one block, or for one head of each.": each,
+        "That is for one image.": 12 * each // images,
+        "bfloat16 has two bytes, not four.": 24 * each,
+    }
+
+
+bytes = Personal(
+    dict(pixels=(384, 448, 512), images=tuple(_WORDS)),
+    lambda pixels, images: f"images of {pixels} pixels, {_WORDS[images]} in a batch",
+    _bytes,
+).exercise()
 
 
 def _rising_and_falling(g):

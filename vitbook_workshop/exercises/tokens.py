@@ -3,7 +3,7 @@
 import torch
 
 from vitbook import tokens
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_procedures as wrong
 
@@ -56,7 +56,14 @@ left = Exercise(11, "how many pairs do 20 patches make?") | {
     "That is how many enter the last block. Its attention comes before its MLP, and tokens merge between them.": 21,
 }
 
-window = Exercise(16, "set 4Nw²D equal to 8ND² and cancel.") | {
-    "That is w², the number of patches in a window.": 256,
-    "The linear maps take 8ND², not 4ND².": 8,
-}
+
+def _window(wide: int) -> Exercise:
+    return Exercise(int((2 * wide) ** 0.5), "set 4Nw²D equal to 8ND² and cancel.") | {
+        "That is w², the number of patches in a window.": 2 * wide,
+        "The linear maps take 8ND², not 4ND².": int((2 * wide) ** 0.5) // 2,
+    }
+
+
+window = Personal(
+    dict(wide=(128, 32, 512)), lambda wide: f"You have a map of 64×64 patches and $D = {wide}$.", _window
+).exercise()

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes_of_procedures import l2_inside_adam
@@ -45,12 +45,23 @@ loss = Exercise(
     ),
 }
 
-predict = Exercise(10 * math.log(2), "each of the ten questions is answered with σ(0) = ½.") | {
-    "That is the softmax cross-entropy; the sigmoid asks ten questions.": math.log(10),
-    "That is one of the ten questions.": math.log(2),
-    "That is in bits: take the natural logarithm.": 10.0,
-    "Each question has two answers, so it costs ln 2 and not ln 10.": 10 * math.log(10),
-}
+_WORDS = {10: "ten", 5: "five", 20: "twenty", 100: "a hundred"}
+
+
+def _first_loss(classes: int) -> Exercise:
+    return Exercise(classes * math.log(2), f"each of the {classes} questions is answered with σ(0) = ½.") | {
+        f"That is the softmax cross-entropy; the sigmoid asks {classes} questions.": math.log(classes),
+        f"That is one of the {classes} questions.": math.log(2),
+        "That is in bits: take the natural logarithm.": float(classes),
+        f"Each question has two answers, so it costs ln 2 and not ln {classes}.": classes * math.log(classes),
+    }
+
+
+predict = Personal(
+    dict(classes=tuple(_WORDS)),
+    lambda classes: f"equation 2 (in the aside [above](#how-wrong-is-an-answer)), with {_WORDS[classes]} classes?",
+    _first_loss,
+).exercise()
 
 
 def _steps(optimizer, w, gradients, eta, decay):
