@@ -32,7 +32,7 @@ from vitbook._common.images import read_image, to_tensor
 from vitbook.augment import augmented
 from vitbook.data import Dataset, Split, load_dataset
 from vitbook.engine import TrainConfig, batches, fit
-from vitbook.features import collect_features, neighbor_votes
+from vitbook.features import collect_features, neighbor_votes, standardized
 from vitbook.finetuning import merge_lora, prepare
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.runtime import has_bfloat16
@@ -98,11 +98,6 @@ def probe(known: Tensor, labels: Tensor, asked: Tensor, strength: float) -> Tens
     """What logistic regression on standardized features makes of images, as logits."""
     fitted = LogisticRegression(C=strength, max_iter=300).fit(standardized(known, known), labels.numpy())
     return torch.from_numpy(fitted.decision_function(standardized(asked, known))).float()
-
-
-def standardized(features: Tensor, known: Tensor) -> Tensor:
-    """With the means and the standard deviations of known ones."""
-    return (features - known.mean(dim=0)) / known.std(dim=0).clamp(min=1e-6)
 
 
 def said(result: Evaluation, tuning: bool) -> dict:

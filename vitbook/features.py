@@ -86,6 +86,11 @@ def neighbor_votes(
     return weights.new_zeros(len(queries), num_classes).scatter_add(1, labels[index], weights)
 
 
+def standardized(features: Float[Tensor, "M D"], known: Float[Tensor, "N D"]) -> Float[Tensor, "M D"]:
+    """Each number less the mean of the known ones, over their standard deviation: nothing of other new images."""
+    return (features - known.mean(dim=0)) / known.std(dim=0).clamp(min=1e-6)
+
+
 def whitening(
     features: Float[Tensor, "N D"], shrinkage: float = 0.01
 ) -> tuple[Float[Tensor, " D"], Float[Tensor, "D D"]]:

@@ -55,3 +55,12 @@ def test_every_class_is_drawn_as_often_as_any_other_and_the_seed_says_which():
     assert 0.46 < labels[order].double().mean() < 0.54
     assert len(order[labels[order] == 1].unique()) == 20, "all of a class"
     assert torch.equal(order, balanced_order(labels, 4000, torch.Generator().manual_seed(0)))
+
+
+def test_torchs_weighted_mean_divides_by_the_weights_of_its_batch():
+    logits, labels = torch.randn(4, 2, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 0, 1])
+    weights = class_weights(torch.tensor([90, 10]))
+    each = torch.nn.functional.cross_entropy(logits, labels, reduction="none") * weights[labels]
+    mean = torch.nn.functional.cross_entropy(logits, labels, weights)
+    torch.testing.assert_close(mean, each.sum() / weights[labels].sum())
+    assert abs(mean - each.mean()) > 0.1
