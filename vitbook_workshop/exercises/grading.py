@@ -206,7 +206,7 @@ def _judge_number(exercise: Exercise, attempt: Any) -> Judgement:
     direction = "too small" if got < exercise.reference else "too large" if got > exercise.reference else "not a number"
     suspects = [made for made, number in exercise.mistakes.items() if equals(number)]
     numbers = f"{got:,.10g} is {direction}."
-    said = [f"not yet: {numbers}", *itertools.chain(*suspects), f"Hint: {exercise.hint}"]
+    said = [f"not yet: {numbers}", *map(explanation, itertools.chain(*suspects)), f"Hint: {exercise.hint}"]
     return Judgement(_wrapped(said), mistakes=_named(suspects), numbers=numbers)
 
 

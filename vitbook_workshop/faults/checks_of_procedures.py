@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.attention import attention as right_attention
+from vitbook.data import Split
 from vitbook.mae import add_mask_tokens
 from vitbook.modern import ModernConfig
 from vitbook.multihead import MultiHeadSelfAttention
@@ -390,3 +391,30 @@ def registers_leave_no_trace(vit: Callable) -> None:
         assert model(x).shape == (B, K)
         place = slice(-N, None) if choice["pool"] == "mean" else slice(0, 1)
         close(model.features(x), model.tokens(x)[:, place].mean(dim=1))
+
+
+# At work
+
+
+def others_to_test_do_not_count(standardize: Callable) -> None:
+    """Implementations are functions (features, known) → features; the known themselves get mean 0 and deviation 1."""
+    known, asked = 3 * torch.randn(T, D) + 1, torch.randn(B, D)
+    close(standardize(asked[:1], known), standardize(asked, known)[:1])
+    alike = standardize(known, known)
+    close(alike.mean(dim=0), torch.zeros(D))
+    close(alike.std(dim=0), torch.ones(D))
+
+
+def no_image_is_on_both_sides(split: Callable) -> None:
+    """Implementations are functions (split, fraction, seed, class names) → two splits, of very unequal classes."""
+    labels = torch.tensor([0] * 20 + [1] * 7 + [2] * 3)
+    images = torch.arange(30, dtype=torch.uint8).view(-1, 1, 1, 1)
+    parts = split(Split(images, labels), 0.3, 0, ("many", "some", "few"))
+    assert sorted(torch.cat([part.images.flatten() for part in parts]).tolist()) == list(range(30))
+
+
+def every_class_counts_alike(score: Callable) -> None:
+    """Implementations are functions confusion (K, K) → number: ten times as many images of a class change nothing."""
+    confusion = torch.randint(1, 9, (K, K))
+    more = confusion * torch.where(torch.arange(K) == 0, 10, 1)[:, None]
+    assert math.isclose(score(more), score(confusion), rel_tol=1e-9)

@@ -437,6 +437,12 @@ _OF_PARTS = [  # in the order of the book
              "attention in windows is full attention, masked to them"),
     _of_part(methods.half_a_step_is_the_largest_error, "26_export.ipynb#eight-bits-for-a-weight",
              "in eight bits no weight is off by more than half a step of its row"),
+    _of_part(methods.others_to_test_do_not_count, "27_at_work.ipynb#what-belongs-together-stays-together",
+             "what is done to a test image does not depend on the others"),
+    _of_part(methods.no_image_is_on_both_sides, "27_at_work.ipynb#what-belongs-together-stays-together",
+             "every image is in one part, once"),
+    _of_part(methods.every_class_counts_alike, "27_at_work.ipynb#class-by-class",
+             "more images of a class do not make it count more"),
 ]  # fmt: skip
 
 _OF_TRAINING = [  # and of what a model is trained on

@@ -1,7 +1,7 @@
 """The mistakes of the wild, named: each the smallest wrong variant of the right code, beside its symptom.
 
-Each names a public file or thread where somebody made it, or is our own, as are all of Part VI. None raises an error:
-a model with one of them runs, and mostly it even trains.
+Each names a public file or thread where somebody made it, or is our own, as are all of Parts VI and VII. None raises
+an error: a model with one of them runs, and mostly it even trains.
 `MISTAKES` holds them by name, `broken_vit` builds a Vision Transformer that has some of them.
 """
 

@@ -10,8 +10,11 @@ from torch import nn
 from vitbook.attention import attention
 from vitbook.attention_maps import patch_map, rollout
 from vitbook.contrastive import ScaleAndBias, cosines, name_probabilities, sigmoid_loss, softmax_loss
+from vitbook.data import Split, split_at_random
 from vitbook.dino import agreement_loss, epps_pulley, sigreg, teacher_probabilities
 from vitbook.export import quantize
+from vitbook.features import standardized
+from vitbook.imbalance import balanced_accuracy, balanced_order
 from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
 from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention
@@ -411,3 +414,40 @@ def scale_without_absolute_values(weight):
 def fractions_cut_off(weight):
     scale = weight.abs().amax(dim=1, keepdim=True) / 127
     return (weight / scale).to(torch.int8), scale
+
+
+# At work
+
+
+@_wrong(
+    "27_at_work#what-belongs-together-stays-together",
+    symptom="A test image gets another answer alone than among the others.",
+    cause="Your mean and standard deviation are of training and test images together. Take the training images' alone.",
+    caught_by=("others_to_test_do_not_count",),
+    of=standardized,
+)
+def statistics_from_the_test_part(features, known):
+    return standardized(features, torch.cat([known, features]))
+
+
+@_wrong(
+    "27_at_work#what-belongs-together-stays-together",
+    symptom="The rarer a class, the better it is found in the test; of new images, it is not found.",
+    cause="You drew rare images several times before you split, and copies lie on both sides. Split first.",
+    caught_by=("no_image_is_on_both_sides",),
+    of=split_at_random,
+)
+def resampled_before_the_split(split, fraction, seed, class_names):
+    drawn = balanced_order(split.labels, len(split), torch.Generator().manual_seed(seed))
+    return split_at_random(Split(split.images[drawn], split.labels[drawn]), fraction, seed, class_names)
+
+
+@_wrong(
+    "27_at_work#class-by-class",
+    symptom="A class is never named, and the number that you report hardly moves.",
+    cause="You count images, and most are of a few classes. Take the mean of the recalls, one for each class.",
+    caught_by=("every_class_counts_alike",),
+    of=balanced_accuracy,
+)
+def accuracy_on_an_imbalanced_set(confusion):
+    return (confusion.trace() / confusion.sum()).item()

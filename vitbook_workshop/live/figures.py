@@ -171,7 +171,7 @@ def scale() -> LiveFigure:
 def patches() -> LiveFigure:
     """A photograph cut into patches whose size is chosen: how many tokens, and how many numbers in each."""
     photograph = album()[0]
-    shown = f'<img src="{photograph["src"]}" alt="A photograph of a kingfisher on a branch." width="256" height="256" />'
+    shown = f'<img src="{photograph["src"]}" alt="A photograph of a kingfisher on a branch." width="256" height="256">'
     still = (
         f"<p>{shown}</p>"
         f"\n<p>128×128 pixels can be cut into 1,024 patches of 4×4, or into 4 of 64×64. {photograph['credit']}</p>"
@@ -222,7 +222,7 @@ def steps() -> LiveFigure:
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
     size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
-    return f'<img src="{data_address(picture, kind)}" alt="{escape(alt)}" {size} />'
+    return f'<img src="{data_address(picture, kind)}" alt="{escape(alt)}" {size}>'
 
 
 def _ask_still(trained: Pretrained, name: str, entry: dict) -> str:
@@ -271,7 +271,7 @@ def host(figure: str, model: str, still: str) -> str:
         elsewhere = "Live in the page that <code>save</code> writes."
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
-        '<p class="invitation"><button class="live-start" type="button" disabled="" style="visibility: hidden">'
+        '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
         f'{INVITATIONS[figure]}</button> <span class="elsewhere">{elsewhere}</span></p>\n</div>'
     )
 
