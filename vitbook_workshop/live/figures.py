@@ -171,7 +171,8 @@ def scale() -> LiveFigure:
 def patches() -> LiveFigure:
     """A photograph cut into patches whose size is chosen: how many tokens, and how many numbers in each."""
     photograph = album()[0]
-    shown = f'<img src="{photograph["src"]}" alt="A photograph of a kingfisher on a branch." width="256" height="256">'
+    size = 'width="256" height="256"'
+    shown = f'<img src="{photograph["src"]}" alt="A photograph of a kingfisher on a branch." {size} />'
     still = (
         f"<p>{shown}</p>"
         f"\n<p>128×128 pixels can be cut into 1,024 patches of 4×4, or into 4 of 64×64. {photograph['credit']}</p>"
