@@ -94,9 +94,12 @@ def read_names(path: Path) -> list[tuple[str, str]]:
 
     Raises ValueError for a missing column, no students, and two who could not be told apart.
     """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = list(csv.DictReader(file))
-        columns = rows[0].keys() if rows else set()
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} must be a CSV in UTF-8, got {error}") from None
+    columns = rows[0].keys() if rows else set()
     if "name" not in columns:
         raise ValueError(f"{path} must have a column name, got {', '.join(map(str, columns)) or 'no rows'}")
     named: dict[str, str] = {}

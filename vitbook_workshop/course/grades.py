@@ -18,6 +18,8 @@ from vitbook_workshop.course.submission import code_of
 from vitbook_workshop.exercises import EXERCISES
 
 MOST = 20_000_000  # bytes of a notebook
+OWN = "my_vit.py"  # what `vitbook exercises start` begins
+MADE_FOR = "was made for "
 LIMITS = limited_process.Limits(seconds=300, step=40, printed=1_000_000, memory=4_000_000_000)
 
 
@@ -64,6 +66,10 @@ def grade(
         say(f"{student.slug}: {graded.count('right')} right of {sum(map(len, exercises_of(course).values()))}")
         return graded
 
+    known = {student.slug for student in course.students}
+    for place in sorted(submissions.iterdir()):
+        if place.is_dir() and place.name not in known:
+            say(f"{place.name}: is nobody in this class, and was left out")
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(one, course.students))
 
@@ -71,7 +77,7 @@ def grade(
 def _mark(course: Course, place: Path) -> str:
     """Changes with the course and with what was handed in."""
     found = hashlib.sha256(course.identity.encode())
-    for path in sorted(place.rglob("*.ipynb")):
+    for path in sorted([*place.rglob("*.ipynb"), *place.rglob(OWN)]):
         found.update(path.name.encode() + hashlib.sha256(path.read_bytes()[: MOST + 1]).digest())
     return found.hexdigest()
 
@@ -81,10 +87,13 @@ def grade_one(course: Course, student: Student, place: Path, limits: limited_pro
     if not place.is_dir():
         return Graded(student.slug, remarks=("handed nothing in",))
     asked, remarks, notebooks = exercises_of(course), [], {}
+    file = next((path for path in sorted(place.rglob(OWN)) if _ordinary(path)), None)
     for name in asked:
         paths = sorted(place.rglob(name))
         problem = _problem(paths, course, student)
-        if problem:
+        if file and not paths:
+            notebooks[name] = ""
+        elif problem:
             remarks.append(f"{name}: {problem}")
         else:
             notebooks[name] = paths[0]
@@ -97,8 +106,9 @@ def grade_one(course: Course, student: Student, place: Path, limits: limited_pro
             remarks.append(f"{sum(map(len, left.values()))} exercises were not judged: {limits.seconds:g} s were over")
             break
         with tempfile.TemporaryDirectory(prefix="vitbook-") as copy:
-            copied = {name: shutil.copy(path, copy) for name, path in notebooks.items() if left[name]}
-            work = dict(folder=copy, notebooks=copied, asked=left, numbers=student.numbers)
+            copied = {name: path and shutil.copy(path, copy) for name, path in notebooks.items() if left[name]}
+            own = shutil.copy(file, copy) if file else ""
+            work = dict(folder=copy, notebooks=copied, asked=left, numbers=student.numbers, file=own)
             outcome = limited_process.run(
                 "vitbook_workshop.course.submission:judge_all", work, replace(limits, seconds=seconds)
             )
@@ -116,6 +126,10 @@ def grade_one(course: Course, student: Student, place: Path, limits: limited_pro
     return Graded(student.slug, {one: judged[one] for one in order if one in judged}, tuple(remarks), network)
 
 
+def _ordinary(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST
+
+
 def _problem(paths: list[Path], course: Course, student: Student) -> str:
     """Why a notebook is not judged, if it is not."""
     if not paths:
@@ -125,7 +139,7 @@ def _problem(paths: list[Path], course: Course, student: Student) -> str:
     path = paths[0]
     if not path.is_file() or path.is_symlink():
         return "must be a file"
-    if path.stat().st_size > MOST:
+    if not _ordinary(path):
         return f"has {path.stat().st_size / 1e6:,.0f} MB; the most that is read is {MOST / 1e6:.0f}"
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -136,5 +150,6 @@ def _problem(paths: list[Path], course: Course, student: Student) -> str:
     if ours.get("course") != course.identity:
         return "is of another course"
     if ours.get("student") != student.slug:
-        return f"was made for {ours.get('student')}"
+        other = next((one.slug for one in course.students if one.slug == ours.get("student")), "nobody in this class")
+        return f"{MADE_FOR}{other}"
     return "" if cells else "holds no code"

@@ -10,7 +10,7 @@ from pathlib import Path
 from vitbook._common.files import write_whole
 from vitbook_workshop.book_address import chapters_address, page_of
 from vitbook_workshop.course.course_key import Course
-from vitbook_workshop.course.grades import Graded, exercises_of
+from vitbook_workshop.course.grades import MADE_FOR, Graded, exercises_of
 from vitbook_workshop.faults.mistakes import MISTAKES
 
 
@@ -54,9 +54,19 @@ def alike(graded: list[Graded]) -> list[tuple[str, list[str]]]:
 
 
 def write_html(file: Path, course: Course, graded: list[Graded], named: bool = False) -> None:
-    """A page that needs nothing else. named: with students' names; else with pseudonyms, student 1 and so on."""
+    """A page that needs nothing else. named: with students' names; else with pseudonyms, student 1 and so on.
+
+    Their numbers do not follow the list of names, which others may know.
+    """
+    if not named:
+        graded = sorted(graded, key=lambda one: hashlib.sha256(f"{course.identity} {one.slug}".encode()).digest())
     order = {one.slug: number for number, one in enumerate(graded, start=1)}
     call = (lambda slug: course.student(slug).name) if named else (lambda slug: f"student {order[slug]}")
+
+    def tell(remark: str) -> str:
+        before, made_for, slug = remark.partition(MADE_FOR)
+        return f"{before}{made_for}{call(slug) if slug in order else slug}"
+
     exercises = [name for names in exercises_of(course).values() for name in names]
     states = {
         name: Counter(one.judged.get(name, {}).get("state", "not handed in") for one in graded) for name in exercises
@@ -88,7 +98,10 @@ def write_html(file: Path, course: Course, graded: list[Graded], named: bool = F
         "<h2>Each student</h2>",
         _table(
             ["student", "right", "remarks"],
-            [[escape(call(one.slug)), str(one.count("right")), escape("; ".join(one.remarks))] for one in graded],
+            [
+                [escape(call(one.slug)), str(one.count("right")), escape("; ".join(map(tell, one.remarks)))]
+                for one in graded
+            ],
         ),
         _LIMITS.format(network="off" if all(one.network == "off" for one in graded if one.judged) else "on"),
     ]

@@ -8,6 +8,7 @@ import ctypes
 import json
 import os
 import re
+import runpy
 import symtable
 import sys
 from collections.abc import Callable
@@ -16,28 +17,54 @@ from pathlib import Path
 
 from vitbook_workshop.exercises.progress import checked
 
+# What Python tells of before it changes files: audit events that begin with one path or two.
+_CHANGES = {
+    f"os.{name}" for name in ("chmod", "chown", "link", "mkdir", "remove", "rename", "rmdir", "symlink", "truncate")
+}
+_CHANGES |= {"shutil.copyfile", "shutil.move", "shutil.rmtree"}
+
 
 def judge_all(
-    tell: Callable, folder: str, notebooks: dict[str, str], asked: dict[str, list[str]], numbers: dict
+    tell: Callable, folder: str, notebooks: dict[str, str], asked: dict[str, list[str]], numbers: dict, file: str
 ) -> None:
-    """Tell the judgement of each exercise. notebooks: name → path; asked: name → exercises; numbers: by exercise."""
+    """Tell the judgement of each exercise. notebooks: name → path; asked: name → exercises; numbers: by exercise.
+
+    file: the student's my_vit.py or "", asked for a component where the notebook has none. A path may be "", too.
+    """
     tell(network="off" if isolate(Path(folder)) else "on")
     from vitbook_workshop.exercises import exercise_of
     from vitbook_workshop.exercises.grading import judge
+    from vitbook_workshop.exercises.my_vit_components import COMPONENTS
 
+    written_in = _definitions(file)
     judged: dict[str, dict] = {}
     for name, path in notebooks.items():
-        cells = code_of(json.loads(Path(path).read_text(encoding="utf-8")))
+        cells = code_of(json.loads(Path(path).read_text(encoding="utf-8"))) if path else []
         for exercise in asked[name]:
             tell(doing=exercise)
             try:
                 attempt, written = attempt_at(exercise, cells)
-                found = judge(exercise_of(exercise, **numbers.get(exercise, {})), attempt)
+                wanted = exercise_of(exercise, **numbers.get(exercise, {}))
+                found = judge(wanted, attempt)
+                component = next((one for one, known in COMPONENTS.items() if known is wanted), "")
+                if found.state == "not attempted" and component in written_in:
+                    found, written = judge(wanted, _values(file).get(component)), written_in[component]
                 judged[exercise] = dict(state=found.state, mistakes=found.mistakes, said=str(found), written=written)
             except BaseException as error:  # whatever a student's code raises, exit() among them
                 said = f"not yet: the cells before it stop with {type(error).__name__}: {error}"
                 judged[exercise] = dict(state="wrong", mistakes=[], said=" ".join(said.split())[:300], written="")
             tell(judged=judged)
+
+
+def _definitions(file: str) -> dict[str, str]:
+    """The code of each function and class in a file, by its name."""
+    statements = _statements(Path(file).read_text(encoding="utf-8", errors="replace")) if file else []
+    return {one.name: ast.unparse(one) for one in statements if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+
+
+@cache
+def _values(file: str) -> dict[str, object]:
+    return runpy.run_path(file)
 
 
 def code_of(notebook: dict) -> list[str]:
@@ -126,7 +153,7 @@ def _changed(statement: ast.stmt) -> set[str]:
 
 
 def isolate(folder: Path) -> bool:
-    """Write nowhere but in this folder, and reach no network where the system lets a process give that up (Linux).
+    """Change files in this folder alone, and reach no network where the system lets a process give that up (Linux).
 
     Returns whether the network is off. Code that means harm gets around the first.
     """
@@ -134,12 +161,15 @@ def isolate(folder: Path) -> bool:
     allowed = (f"{folder.resolve()}{os.sep}", os.devnull)
 
     def refuse(event: str, arguments: tuple) -> None:
-        if event != "open" or not isinstance(arguments[0], str | bytes):
-            return
-        path, mode, flags = arguments
-        if (mode and set("wxa+") & set(mode)) or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            where = os.path.realpath(os.fsdecode(path))
-            if not where.startswith(allowed) and "__pycache__" not in where:
+        if event == "open":
+            path, mode, flags = arguments
+            writes = (mode and set("wxa+") & set(mode)) or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            paths = (path,) if writes else ()
+        else:
+            paths = arguments[:2] if event in _CHANGES else ()
+        for path in paths:
+            where = os.path.realpath(os.fsdecode(path)) if isinstance(path, str | bytes) else ""
+            if where and not where.startswith(allowed) and "__pycache__" not in where:
                 raise PermissionError(f"it writes outside its folder: {where}")
 
     sys.addaudithook(refuse)

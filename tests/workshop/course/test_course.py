@@ -7,7 +7,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from made_class import ROOT, answer, answer_rightly
+from made_class import ROOT, answer, answer_rightly, solutions
 
 from vitbook_workshop.course import course_key, grades, report, student_notebooks, submission
 from vitbook_workshop.exercises import EXERCISES, check, two_faults
@@ -100,7 +100,9 @@ def hand_in(folder, course, place):
         wrong = "def my_weights(scores):\n    e = (scores - scores.max()).exp()\n    return scores.softmax(dim=-2)"
         answer(place / slug / "01_attention.ipynb", {"attention.weights": wrong})
     shutil.rmtree(place / "absent")
+    (place / "stranger").mkdir()
     hostile, harm = place / "hostile", f"open({str(place / 'outside')!r}, 'w').write('x')"
+    lost = f"import shutil\ndef my_attention(q, k, v, mask): shutil.rmtree({str(place / 'stranger')!r})"
     (hostile / "06_patches.ipynb").write_text("no JSON")
     answer(
         hostile / "01_attention.ipynb",
@@ -108,6 +110,7 @@ def hand_in(folder, course, place):
             "attention.weights": "import time\ndef my_weights(scores):\n    while True: time.sleep(1)",
             "attention.predict": "my_weight = exit()",
             "attention.query": f"def my_query(weights):\n    {harm}\n    return weights",
+            "attention.masked": lost,
             "attention.attend": "import os\ndef attend(scores, v): os._exit(0)",
         },
     )
@@ -122,7 +125,7 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     hand_in(folder, course, place)
     said: list[str] = []
     found = {one.slug: one for one in grades.grade(course, folder, place, limits=SHORT, say=said.append)}
-    assert len(said) == len(NAMES)
+    assert len(said) == len(NAMES) + 1
     of = sum(map(len, grades.exercises_of(course).values()))
     right = found["right-answer"]
     assert right.count("right") == of == len(right.judged) and not right.remarks, right
@@ -136,10 +139,12 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     assert any("attention.weights: stopped after 30 s" in line for line in hostile.remarks)
     assert "SystemExit" in hostile.judged["attention.predict"]["said"]
     assert "writes outside its folder" in " ".join(hostile.judged["attention.query"]["said"].split())
-    assert not (place / "outside").exists()
+    assert "writes outside its folder" in " ".join(hostile.judged["attention.masked"]["said"].split())
+    assert not (place / "outside").exists() and (place / "stranger").exists()
     assert hostile.judged["attention.attend"]["state"] == "wrong"
     assert hostile.judged["two_faults.repaired"]["state"] == "right", "what comes after is judged all the same"
     assert any("was made for nothing-done" in line for line in found["confused"].remarks)
+    assert "stranger: is nobody in this class, and was left out" in said
     assert any("06_patches.ipynb: not handed in" in line for line in found["confused"].remarks)
 
     understood = report.misconceptions(list(found.values()))
@@ -150,10 +155,24 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     rows = list(csv.DictReader((tmp_path / "grades.csv").open(encoding="utf-8-sig")))
     assert [(row["student"], row["right"]) for row in rows][0] == ("right-answer", str(of)) and len(rows) == len(NAMES)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "softmax over the queries" in page and "Emmy" not in page and "Right Answer" not in page
+    assert "softmax over the queries" in page and "Right Answer" not in page and "nothing-done" not in page
 
     monkeypatch.setattr(grades, "grade_one", lambda *_: pytest.fail("what is known is not judged again"))
     assert {one.slug: one for one in grades.grade(course, folder, place, say=said.append)} == found
+
+
+def test_a_file_of_ones_own_answers_where_the_notebook_does_not(made, tmp_path):
+    folder, course = made
+    student = course.student("right-answer")
+    right = solutions("06_patches.ipynb")["patches.PatchEmbedding"].replace("MyPatchEmbedding", "PatchEmbedding")
+    wrong = "def attend(scores, v):\n    return scores.softmax(dim=-2) @ v\n"
+    (tmp_path / "my_vit.py").write_text(f"from torch import nn\n\n\n{wrong}\n\n{right}")
+    shutil.copy(folder / "students" / student.slug / "01_attention.ipynb", tmp_path)
+    graded = grades.grade_one(course, student, tmp_path, SHORT)
+    assert graded.judged["patches.PatchEmbedding"]["state"] == "right", graded
+    assert graded.judged["attention.attend"]["mistakes"] == [["softmax_over_the_queries"]]
+    assert graded.judged["attention.attend"]["written"] == wrong.strip() and not graded.remarks
+    assert graded.count("not attempted") == sum(map(len, grades.exercises_of(course).values())) - 2
 
 
 def test_only_what_an_answer_needs_is_run():
@@ -186,11 +205,15 @@ def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
     for text, said in (
         ("surname\nX\n", "must have a column name, got surname"),
         ("", "got no rows"),
+        ("name\n\0\n", "expected a name"),
         ("name\nA\nA\n", "line 3: two students called A; a column id"),
         ("name\n  \n", "expected a name"),
     ):
         with pytest.raises(ValueError, match=said):
             course_key.read_names(names(text))
+    (tmp_path / "names.csv").write_bytes("name\nJosé\n".encode("cp1252"))
+    with pytest.raises(ValueError, match="names.csv must be a CSV in UTF-8"):
+        course_key.read_names(tmp_path / "names.csv")
     for asked in ("0-99", "x", "30"):
         with pytest.raises(ValueError, match="chapters must be"):
             student_notebooks.chapters_of(ROOT, asked)
