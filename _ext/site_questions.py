@@ -22,20 +22,15 @@ def inline(text: str) -> str:
 
 def drawn(number: int, question: quiz.Question) -> str:
     """A question as HTML without an empty line, so that Markdown takes all of it as it is."""
-    answers = []
+    lines = [f'<div class="question" role="group" aria-labelledby="question-{number}">']
+    lines.append(f'<p id="question-{number}"><strong>{number}.</strong> {inline(question.asks)}</p>')
     for said, shows in question.answers:
         told = inline(quiz.feedback(question, shows))
         if shows in MISTAKES:
-            told = re.sub(
-                r"(Chapter \d+) has more", rf'<a href="{page_of(MISTAKES[shows].where)}">\1</a> has more', told
-            )
-        answers.append(f'<details name="question-{number}"><summary>{inline(said)}</summary><p>{told}</p></details>')
-    asks = f'<p id="question-{number}"><strong>{number}.</strong> {inline(question.asks)}</p>'
-    return (
-        f'<div class="question" role="group" aria-labelledby="question-{number}">\n{asks}\n'
-        + "\n".join(answers)
-        + "\n</div>"
-    )
+            told = re.sub(r"Chapter \d+(?= has more)", rf'<a href="{page_of(MISTAKES[shows].where)}">\g<0></a>', told)
+        told = told.replace(f"Chapter {int(question.chapter[:2])}", "This chapter")
+        lines.append(f'<details name="question-{number}"><summary>{inline(said)}</summary><p>{told}</p></details>')
+    return "\n".join([*lines, "</div>"])
 
 
 def with_questions(notebook: dict, questions: list[quiz.Question]) -> dict:

@@ -79,7 +79,7 @@ def test_questions_stand_before_the_exercises_each_answer_folded_over_what_is_sa
     text = with_questions({"cells": cells}, asked)["cells"][0]["source"]
     assert text.startswith("Above.\n\n## Questions\n") and text.endswith("\n\n## Exercises\n\nBelow.")
     assert text.count("<details") == sum(len(one.answers) for one in asked) == 20
-    assert '<a href="04_multihead.html#what-w-o-is-for">Chapter 4</a>' in text
+    assert '<a href="04_multihead.html#what-w-o-is-for">This chapter</a> has more' in text
     shown = drawn(2, Question("04_multihead", "Is `a < b`?", (("yes", ""), ("no", "a word"))))
     assert "<code>a &lt; b</code>" in shown and "\n\n" not in shown and shown.count('name="question-2"') == 2
     with pytest.raises(ExtensionError, match="Exercises"):
