@@ -15,9 +15,9 @@ gc.set_threshold(200_000, 20, 100)  # to look for cycles among thousands of test
 SHAPED = """
     attention self_attention multihead transformer positions patches embedding encoder vit
     data augment _common.images attention_maps pretrained.preprocessing features task_heads distillation costs
-    cnn training tokens mae dino contrastive modern finetuning
+    cnn training tokens mae dino contrastive modern finetuning planted attribution activation_patching
 """
-SHAPED_WORKSHOP = "live.your_model live.explain_file"
+SHAPED_WORKSHOP = "live.your_model live.explain_file exam.sampled"
 install_import_hook(
     [f"vitbook.{module}" for module in SHAPED.split()]
     + [f"vitbook_workshop.{module}" for module in SHAPED_WORKSHOP.split()],

@@ -37,12 +37,7 @@ def recorded_attention(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Raises ValueError for a model without `MultiHeadSelfAttention` or with one in several places, and if nested.
     """
-    modules = [module for _, module in model.named_modules(remove_duplicate=False)]
-    layers = [module for module in modules if isinstance(module, MultiHeadSelfAttention)]
-    if not layers:
-        raise ValueError(f"{type(model).__name__} has no MultiHeadSelfAttention whose weights could be recorded")
-    if len(set(layers)) < len(layers):
-        raise ValueError("blocks of this model share an attention, whose calls could not be told apart")
+    layers = list(attention_layers(model).values())
     if any("forward" in vars(layer) for layer in layers):
         raise ValueError("this model's attention is being recorded already: leave that block first")
     recorded: list[Tensor] = []
@@ -61,6 +56,17 @@ def recorded_attention(model: nn.Module) -> Iterator[list[Tensor]]:
     finally:
         for layer in layers:
             vars(layer).pop("forward", None)
+
+
+def attention_layers(model: nn.Module) -> dict[str, MultiHeadSelfAttention]:
+    """Every `MultiHeadSelfAttention` by its name, in the order of blocks. Raises ValueError as `recorded_attention`."""
+    modules = model.named_modules(remove_duplicate=False)
+    layers = {name: module for name, module in modules if isinstance(module, MultiHeadSelfAttention)}
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no MultiHeadSelfAttention whose weights could be recorded")
+    if len(set(layers.values())) < len(layers):
+        raise ValueError("blocks of this model share an attention, whose calls could not be told apart")
+    return layers
 
 
 def residual_stream(model: VisionTransformer, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "states B T D"]:
