@@ -243,6 +243,8 @@ class Explain:
     size: tuple[int, ...] = ()  # height and width to look at, in pixels, or one for both; the model's if not given
     out: Path = Path("attention.png")  # where to put the figure
     html: Path | None = None  # where to put a page in which the model answers, and can be interfered with
+    # whether to print of several kinds of maps how good they were where it is known what decides, and on this image
+    exam: bool = False
     device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
 
     def __post_init__(self):
@@ -269,6 +271,10 @@ class Explain:
         if seen.guess:
             print(plain("{}: {} {:.1%}".format(self.image, *seen.guess)))
         print(plain(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else "")))
+        if self.exam:
+            from vitbook_workshop.exam import on_image
+
+            print(*on_image.lines(weights, self.image, self.size), sep="\n")
 
 
 @dataclass(frozen=True)
@@ -513,6 +519,28 @@ class Diagnose:
 
 
 @dataclass(frozen=True)
+class Exam:
+    """Mark your own way to explain a model, on models of which it is known what decides. It runs your code."""
+
+    # mymethod.py:explain or package.module:explain, a function (model, image, class) → map (rows, columns) of patches,
+    # whose code is run in a process of its own
+    target: Positional[str]
+    scenes: int = 100  # how many of each of four tasks
+    json: bool = False  # whether to print the report as JSON
+    timeout: float = 600  # after how many seconds to stop
+
+    def __post_init__(self):
+        if not 2 <= self.scenes <= 10_000:
+            raise ValueError(f"scenes must lie in 2 … 10000, got {self.scenes}")
+
+    def __call__(self) -> None:
+        from vitbook_workshop.exam import by_name
+
+        report = by_name.examine(self.target, self.scenes, self.timeout)
+        print(by_name.as_json(report) if self.json else "\n".join(by_name.report_lines(report)))
+
+
+@dataclass(frozen=True)
 class Exercises:
     """List the exercises of all chapters, and which a notebook has solved; or build a model in a file of your own."""
 
@@ -651,6 +679,7 @@ COMMANDS = {
         Datasets,
         Recipes,
         Diagnose,
+        Exam,
         Exercises,
         Course,
     )

@@ -145,7 +145,7 @@ def _built(target: str, place: str, name: str, arguments: dict[str, Any]) -> tup
         raise ValueError("expected package.module:build, model.py:ViT, timm:NAME, a size as vit_ti_16, or weights")
     with Instead(None, cpu=True) if not torch.cuda.is_available() else contextlib.nullcontext():
         try:
-            made = _module(place)
+            made = module_at(place)
         except (Exception, SystemExit) as error:
             raise ValueError(f"importing {place} stops with {in_one_line(error)}") from None
         known = [key for key, value in vars(made).items() if getattr(value, "__module__", "") == made.__name__]
@@ -223,7 +223,7 @@ def _load(model: nn.Module, path: str) -> None:
     model.load_state_dict(tensors)
 
 
-def _module(place: str) -> Any:
+def module_at(place: str) -> Any:
     """The module in a file or of a dotted name. What stands beside it can be imported."""
     if not place.endswith(".py"):
         sys.path.insert(0, os.getcwd())

@@ -52,7 +52,7 @@ def explain_image(
     token, for a size that patches do not divide or that makes too many of them, for a file that is no image, and where
     a model's attention or logits are not finite.
     """
-    preprocessing = _at_size(weights, size)
+    preprocessing = at_size(weights, size)
     _check_tokens(weights, preprocessing.image_size)
     model, resized = resized_model(weights.model, preprocessing.image_size)
     grid, prefix = model.embedding.grid, len(model.embedding.prefix_tokens)
@@ -103,12 +103,12 @@ def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...
     """
     image = to_tensor(read_image(file))
     titles, class_names = [plain(file.name)], [plain(name) for name in weights.class_names or ()]
-    page = explore(weights.model, image[None], _at_size(weights, size), titles=titles, class_names=class_names)
+    page = explore(weights.model, image[None], at_size(weights, size), titles=titles, class_names=class_names)
     path.parent.mkdir(parents=True, exist_ok=True)
     page.save(path)
 
 
-def _at_size(weights: Pretrained, size: tuple[int, ...]) -> Preprocessing:
+def at_size(weights: Pretrained, size: tuple[int, ...]) -> Preprocessing:
     """What the weights want an image to look like, at this height and width, or the model's own."""
     if len(size) > 2 or min(size, default=1) < 1:
         raise ValueError(f"size must be height and width in pixels, or one number for both, got {size}")
