@@ -124,7 +124,7 @@ def measured(
 def record(whole: dict[str, dict[str, Float[Tensor, "N points"]]], seed: int) -> dict[str, dict[str, dict]]:
     """What came of each order: its mean curve, the area under it, and how much more that is than others'."""
     generator = torch.Generator().manual_seed(seed)
-    areas = {name: {mode: _area(curve) for mode, curve in modes.items()} for name, modes in whole.items()}
+    areas = {name: {mode: area(curve) for mode, curve in modes.items()} for name, modes in whole.items()}
     return {
         name: {
             mode: {
@@ -142,7 +142,7 @@ def record(whole: dict[str, dict[str, Float[Tensor, "N points"]]], seed: int) ->
     }
 
 
-def _area(curve: Float[Tensor, "B points"]) -> Float[Tensor, " B"]:
+def area(curve: Float[Tensor, "B points"]) -> Float[Tensor, " B"]:
     """Under each curve, by trapezoids, where the whole is 1."""
     return torch.trapezoid(curve, dim=1) / (curve.shape[1] - 1)
 

@@ -30,7 +30,7 @@ def test_the_patch_that_decides_is_deleted_and_inserted_at_its_turn():
     sure, even = torch.sigmoid(torch.tensor(6.0)).item(), 0.5
     torch.testing.assert_close(found["deletion"], torch.tensor([[sure, even, even, even], [sure, sure, sure, even]]))
     torch.testing.assert_close(found["insertion"], torch.tensor([[even, sure, sure, sure], [even, even, even, sure]]))
-    areas = deletion._area(found["deletion"])
+    areas = deletion.area(found["deletion"])
     torch.testing.assert_close(areas, torch.tensor([(sure + 5 * even) / 6, (5 * sure + even) / 6]))
 
 
