@@ -17,7 +17,7 @@ SHAPED = """
     data augment _common.images attention_maps pretrained.preprocessing features task_heads distillation costs
     cnn training tokens mae dino contrastive modern finetuning planted attribution activation_patching
 """
-SHAPED_WORKSHOP = "live.your_model live.explain_file exam.sampled"
+SHAPED_WORKSHOP = "live.your_model live.explain_file exam.attributions"
 install_import_hook(
     [f"vitbook.{module}" for module in SHAPED.split()]
     + [f"vitbook_workshop.{module}" for module in SHAPED_WORKSHOP.split()],

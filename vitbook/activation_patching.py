@@ -21,9 +21,7 @@ from vitbook.attention_maps import attention_layers
 class Part:
     """What a module gives, or takes: a tensor (B, T, D), or one token of it, or some of its columns."""
 
-    module: (
-        str  # as in model.named_modules(): "encoder.blocks.1" for the stream after a block, "encoder.blocks.1.mlp" …
-    )
+    module: str  # a name of model.named_modules(): "encoder.blocks.1" for the stream after a block, "….mlp"
     token: int | None = None  # every token if not given
     columns: tuple[int, int] | None = None  # first, and one beyond the last; all if not given
     taken: bool = False  # whether it is what the module takes

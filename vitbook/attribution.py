@@ -1,8 +1,7 @@
 """Maps that say which patches decided, and marks for them where that is known.
 
 An attribution takes a model, images (B, C, H, W) and a class of each (B,), and gives maps (B, rows, columns): the more,
-the more that patch spoke for the class. Those here ask the model alone, by its answers and gradients; `attention_maps`
-has those that read attention. The score of a class is its logit.
+the more that patch spoke for the class, whose score is its logit. Those of `attention_maps` read attention.
 """
 
 import math
@@ -12,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor, nn
 
-from vitbook._common.validation import check_choice, check_sizes
+from vitbook._common.validation import check_choice
 from vitbook.patches import Images
 from vitbook.positions import Grid
 
@@ -24,11 +23,9 @@ FILLINGS = ("gray", "mean", "other image")
 def filled(images: Images, filling: str) -> Images:
     """What stands in the place of a hidden patch: 0, which is gray; the image's mean color; the next image's patch."""
     check_choice("filling", filling, FILLINGS)
-    if filling == "gray":
-        return torch.zeros_like(images)
-    return (
-        images.roll(1, dims=0) if filling == "other image" else images.mean(dim=(2, 3), keepdim=True).expand_as(images)
-    )
+    if filling == "mean":
+        return images.mean(dim=(2, 3), keepdim=True).expand_as(images)
+    return torch.zeros_like(images) if filling == "gray" else images.roll(1, dims=0)
 
 
 @torch.no_grad()
@@ -64,33 +61,6 @@ def occlusion(model: nn.Module, images: Images, classes: Classes, grid: Grid, fi
     kept = torch.cat([torch.ones(1, count), 1 - torch.eye(count)]).bool().view(1, -1, *grid).to(images.device)
     scores = masked_scores(model, images, classes, kept, filling)
     return (scores[:, :1] - scores[:, 1:]).unflatten(1, grid)
-
-
-def gradient_times_input(model: nn.Module, images: Images, classes: Classes, grid: Grid) -> Maps:
-    """Σ ∂score/∂x ⊙ x over a patch: by how much the score would fall, were it a line, if the patch became 0."""
-    return _in_patches(_gradient(model, images, classes) * images, grid)
-
-
-def integrated_gradients(model: nn.Module, images: Images, classes: Classes, grid: Grid, steps: int = 16) -> Maps:
-    """x ⊙ the mean gradient on the straight way from 0 to x, at the middle of each of `steps` parts of it.
-
-    Sundararajan et al. 2017. With many steps the map sums to the score of the image less that of a gray one.
-    """
-    check_sizes(steps=steps)
-    ways = [(step + 0.5) / steps for step in range(steps)]
-    mean = torch.stack([_gradient(model, images * way, classes) for way in ways]).mean(dim=0)
-    return _in_patches(mean * images, grid)
-
-
-def _gradient(model: nn.Module, images: Images, classes: Classes) -> Images:
-    images = images.detach().requires_grad_()
-    score = model(images).gather(1, classes[:, None]).sum()
-    return torch.autograd.grad(score, images)[0]
-
-
-def _in_patches(pixels: Images, grid: Grid) -> Maps:
-    """Sums over channels and over the pixels of each patch."""
-    return pixels.sum(dim=1).unflatten(2, (grid[1], -1)).unflatten(1, (grid[0], -1)).sum(dim=(2, 4))
 
 
 def precision_at_k(maps: Maps, key: Bool[Tensor, "batch rows columns"]) -> Float[Tensor, " batch"]:

@@ -13,14 +13,18 @@ from vitbook.attribution import (
     FILLINGS,
     auc,
     filled,
-    gradient_times_input,
-    integrated_gradients,
     masked_scores,
     occlusion,
     precision_at_k,
 )
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.exam.sampled import attention_norms, rise, shapley
+from vitbook_workshop.exam.attributions import (
+    attention_norms,
+    gradient_times_input,
+    integrated_gradients,
+    rise,
+    shapley,
+)
 
 GRID, B, K = (2, 3), 4, 5
 IMAGES = (B, 3, 4, 9)  # patches of 2×3 pixels

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitbook.attribution import gradient_times_input, integrated_gradients, occlusion, precision_at_k
+from vitbook.attribution import occlusion, precision_at_k
+from vitbook_workshop.exam.attributions import gradient_times_input, integrated_gradients, shapley
 from vitbook_workshop.exam.grading import Sitting, sitting
-from vitbook_workshop.exam.sampled import shapley
 
 pytestmark = pytest.mark.peers
 PATCHES = torch.arange(36).view(6, 6).repeat_interleave(4, 0).repeat_interleave(4, 1)

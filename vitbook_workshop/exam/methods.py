@@ -17,7 +17,7 @@ from vitbook.attention_maps import (
 from vitbook.attribution import Classes, Maps
 from vitbook.patches import Images
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.exam import sampled
+from vitbook_workshop.exam import attributions
 
 Method = Callable[[VisionTransformer, Images, Classes], Maps]
 
@@ -54,7 +54,7 @@ def chefer(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
 @torch.no_grad()
 def norms(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
     block, z = model.encoder.blocks[-1], residual_stream(model, images)[-2]
-    return asked(model, sampled.attention_norms(block.attn, block.norm1(z)))
+    return asked(model, attributions.attention_norms(block.attn, block.norm1(z)))
 
 
 def by_chance(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
@@ -86,12 +86,12 @@ METHODS: dict[str, Method] = {
     "attention × value norm": norms,
     "rollout": rolled_out,
     "gradient-weighted (Chefer)": chefer,
-    "gradient × input": _of_model(attribution.gradient_times_input),
-    "integrated gradients": _of_model(attribution.integrated_gradients),
+    "gradient × input": _of_model(attributions.gradient_times_input),
+    "integrated gradients": _of_model(attributions.integrated_gradients),
     "occlusion, gray": _of_model(attribution.occlusion),
     "occlusion, mean color": _of_model(attribution.occlusion, filling="mean"),
     "occlusion, another image": _of_model(attribution.occlusion, filling="other image"),
-    "RISE": _of_model(sampled.rise, drawn=True),
-    "SHAP": _of_model(sampled.shapley, drawn=True),
+    "RISE": _of_model(attributions.rise, drawn=True),
+    "SHAP": _of_model(attributions.shapley, drawn=True),
 }
 ALL = BLIND | METHODS

@@ -1,4 +1,4 @@
-"""RISE, Shapley values and the norms of what attention adds: maps that the exam marks, and the chapter only names."""
+"""Integrated gradients, RISE, Shapley values, value norms: maps that the exam marks, and that chapter 28 only names."""
 
 import itertools
 import math
@@ -64,6 +64,33 @@ def shapley(
     added = scores.unflatten(1, kept.shape[:2]).diff(dim=2)  # by the patch that comes first, second …
     values = added.gather(2, rank.to(images.device).expand(len(images), -1, -1)).mean(dim=1)
     return values.unflatten(1, grid)
+
+
+def gradient_times_input(model: nn.Module, images: Images, classes: Classes, grid: Grid) -> Maps:
+    """Σ ∂score/∂x ⊙ x over a patch: by how much the score would fall, were it a line, if the patch became 0."""
+    return _in_patches(_gradient(model, images, classes) * images, grid)
+
+
+def integrated_gradients(model: nn.Module, images: Images, classes: Classes, grid: Grid, steps: int = 16) -> Maps:
+    """x ⊙ the mean gradient on the straight way from 0 to x, at the middle of each of `steps` parts of it.
+
+    Sundararajan et al. 2017. With many steps the map sums to the score of the image less that of a gray one.
+    """
+    check_sizes(steps=steps)
+    ways = [(step + 0.5) / steps for step in range(steps)]
+    mean = torch.stack([_gradient(model, images * way, classes) for way in ways]).mean(dim=0)
+    return _in_patches(mean * images, grid)
+
+
+def _gradient(model: nn.Module, images: Images, classes: Classes) -> Images:
+    images = images.detach().requires_grad_()
+    score = model(images).gather(1, classes[:, None]).sum()
+    return torch.autograd.grad(score, images)[0]
+
+
+def _in_patches(pixels: Images, grid: Grid) -> Maps:
+    """Sums over channels and over the pixels of each patch."""
+    return pixels.sum(dim=1).unflatten(2, (grid[1], -1)).unflatten(1, (grid[0], -1)).sum(dim=(2, 4))
 
 
 def attention_norms(
