@@ -23,7 +23,9 @@ TOP = re.compile(
     r"(?P<question>[^\n]+)\n\n"
     r"\*\*Before this\*\* (?P<before>[^\n]+?) \*\*Time\*\* on a CPU: reading (?P<reading>\d+) minutes?, "
     r"running (?P<running>\d+)\."
+    r"(\n\*\*You will\*\* (?P<gives>[^\n]+))?"
 )
+TABLE = "<!-- each chapter: what it needs, and what it gives -->"  # on the page for teachers
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Chapter:
     before: tuple[int, ...]  # the numbers of the chapters to have read, ascending
     reading: int  # minutes
     running: int  # minutes, on a CPU
+    gives: str = ""  # what "you will" do in it, in Markdown
 
     @property
     def number(self) -> int:
@@ -61,7 +64,7 @@ def read_chapter(root: Path, name: str) -> Chapter:
         )
     before = {int(number) for number in re.findall(r"\((\d\d)_\w+\.ipynb[#)]", match["before"])}
     minutes = int(match["reading"]), int(match["running"])
-    return Chapter(name, match["title"], match["question"], tuple(sorted(before)), *minutes)
+    return Chapter(name, match["title"], match["question"], tuple(sorted(before)), *minutes, match["gives"] or "")
 
 
 def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
@@ -73,6 +76,25 @@ def parts(root: Path) -> list[tuple[str, list[Chapter]]]:
         if names:
             book.append((part["caption"], [read_chapter(root, name) for name in names]))
     return book
+
+
+def table(root: Path) -> str:
+    """The chapters as a table in Markdown: what has to be read before, minutes, what is done."""
+    lines = ["| Chapter | After | Minutes of reading and running | You will |", "|---|---|---|---|"]
+    for chapter in (chapter for _, chapters in parts(root) for chapter in chapters):
+        gives = re.sub(r"\]\((?=#)", f"]({chapter.name}.ipynb", chapter.gives)
+        gives = re.sub(r"\]\((?=\d\d_)", "](chapters/", gives).replace("](../", "](")
+        line = [f"{chapter.number}. [{chapter.title}]({chapter.name}.ipynb)", ", ".join(map(str, chapter.before))]
+        lines.append(f"| {' | '.join([*line, f'{chapter.reading} and {chapter.running}', gives])} |")
+    return "\n".join(lines)
+
+
+def fill_in_table(app: Sphinx, docname: str, source: list[str]) -> None:
+    if TABLE in source[0]:
+        source[0] = source[0].replace(TABLE, table(Path(app.srcdir)))
+        for _, chapters in parts(Path(app.srcdir)):
+            for chapter in chapters:
+                app.env.note_dependency(str(Path(app.srcdir, f"{chapter.name}.ipynb")))
 
 
 class ChapterCards(SphinxDirective):
@@ -142,5 +164,6 @@ class NumberFigures(SphinxTransform):
 
 def setup(app: Sphinx) -> None:
     app.add_directive("chapter-cards", ChapterCards)
+    app.connect("source-read", fill_in_table)
     app.add_transform(NumberFigures)
     app.connect("doctree-read", number_title, priority=400)  # before Sphinx collects the titles, at 500

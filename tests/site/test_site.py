@@ -11,7 +11,7 @@ from docutils import nodes
 from docutils.utils import new_document
 from site_address import pages_url
 from site_callouts import make_callouts
-from site_chapters import NumberFigures, number_title, parts, read_chapter
+from site_chapters import NumberFigures, number_title, parts, read_chapter, table
 from site_equations import AnchorEquations
 from site_questions import drawn, with_questions
 from sphinx.application import Sphinx
@@ -21,7 +21,7 @@ from vitbook_workshop.course.quiz import Question, chapters, questions
 
 TOP = (
     "# Patches: a sequence\n\nHow does $P$ cut it?\n\n**Before this** you have met [a](03_a.ipynb#x), `b` and "
-    "[c](01_c.ipynb). **Time** on a CPU: reading 25 minutes, running 2.\n**You will** cut."
+    "[c](01_c.ipynb). **Time** on a CPU: reading 25 minutes, running 2.\n**You will** cut [it](07_b.ipynb)."
 )
 RECORD = {"cpu": "Some CPU", "date": "2026-03-05", "device": "cpu", "python": "3.12.1", "seconds": 17, "threads": 1}
 RECORD |= {"torch": "2.9.0", "vitbook": "0.3.0"}
@@ -64,6 +64,8 @@ def test_the_top_of_a_chapter(tmp_path: Path) -> None:
     assert (chapter.before, chapter.reading, chapter.running) == ((1, 3), 25, 2)
     (tmp_path / "_toc.yml").write_text("parts: [{caption: Part I, chapters: [{file: a}, {file: chapters/06_patches}]}]")
     assert parts(tmp_path) == [("Part I", [chapter])]
+    line = "| 6. [Patches: a sequence](chapters/06_patches.ipynb) | 1, 3 | 25 and 2 | cut [it](chapters/07_b.ipynb). |"
+    assert table(tmp_path).splitlines()[2:] == [line]
 
 
 @pytest.mark.parametrize("lost", ["# ", "How does $P$ cut it?\n\n", "**Before this**", "**Time**", "25", " running 2."])
