@@ -402,6 +402,16 @@ def load_masks(
     Raises ValueError for a folder without both, an image without a mask, a mask that is no PNG, of another size, in
     colors or with a level that has no name, and where there are fewer than two classes or images.
     """
+    images, masks, names, _ = masks_in(folder, image_size, workers)
+    groups = None if group is None else groups_of([Path(path) for path in images.paths], folder, group)
+    train, test = split_at_random(Split(images, masks, groups), test_fraction, seed, names)
+    return Dataset(folder.resolve().name, train, test, names, task="masks")
+
+
+def masks_in(
+    folder: Path, image_size: int, workers: int | None = None
+) -> tuple[ImageFiles, MaskFiles, tuple[str, ...], Int64[np.ndarray, "N 256"]]:
+    """What `load_masks` divides, the names of the classes, and how many pixels of each mask have each level."""
     check_sizes(image_size=image_size)
     places = folder / "images", folder / "masks"
     if not all(place.is_dir() for place in places):
@@ -415,7 +425,8 @@ def load_masks(
     images = ImageFiles.listed(files, image_size, folder, workers)
     sizes = np.array([mask.stat().st_size for mask in masks])
     targets = MaskFiles(np.array([str(mask) for mask in masks], object), sizes, 1, image_size, folder, images.workers)
-    there = count_levels(images, targets)[:, :IGNORED] > 0
+    counts = count_levels(images, targets)
+    there = counts[:, :IGNORED] > 0
     highest = int(np.flatnonzero(there.any(axis=0)).max(initial=0))
     names = tuple(map(str, range(highest + 1)))
     if (listed := folder / "classes.txt").is_file():
@@ -426,9 +437,7 @@ def load_masks(
         raise ValueError(f"{mask} has level {highest}, and {listed} names {len(names)} classes, from 0 on")
     if len(names) < 2:
         raise ValueError(f"{places[1]} must have two or more classes, has level 0 alone: level {IGNORED} is no class")
-    groups = None if group is None else groups_of(files, folder, group)
-    train, test = split_at_random(Split(images, targets, groups), test_fraction, seed, names)
-    return Dataset(folder.resolve().name, train, test, names, task="masks")
+    return images, targets, names, counts
 
 
 def _told_by(table: Path, folder: Path) -> tuple[list[Path], Tensor, tuple[str, ...], str]:

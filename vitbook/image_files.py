@@ -161,7 +161,7 @@ def _count(pairs: list[tuple[str, str]]) -> np.ndarray | Exception:
             if levels.shape != (height, width):
                 size = "{}×{}".format(*levels.shape)
                 raise ValueError(f"{mask} is {size} pixels (height×width), {image} is {height}×{width}")
-            row[:] = np.bincount(levels.ravel(), minlength=256)
+            row[:] = Image.fromarray(levels).histogram()
     except (ValueError, OSError) as error:
         return error
     return counts

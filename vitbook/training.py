@@ -140,6 +140,7 @@ class PixelEvaluation:
 
     confusion: Int[Tensor, "K K"]  # how many pixels of class i were taken for class j, those that are ignored apart
     loss: float  # mean cross-entropy, in nats per pixel
+    right: Float[Tensor, " N"]  # share of each image's pixels whose prediction is their class
     task: str = "masks"
 
     @property
@@ -174,15 +175,17 @@ def evaluate(model: nn.Module, batches: Batches, task: str = "classes") -> Evalu
 @torch.no_grad()
 def evaluate_pixels(model: nn.Module, batches: Batches, num_classes: int) -> PixelEvaluation:
     """As `evaluate`, of images (B, C, H, W) and masks (B, H, W), whose logits would fill the memory."""
-    confusion, loss = torch.zeros(num_classes**2, dtype=torch.int64), 0.0
+    confusion, loss, right = torch.zeros(num_classes**2, dtype=torch.int64), 0.0, []
     with keeping_modes(model):
         model.eval()
         for images, masks in _on_device_of(model, batches):
             logits, asked = model(images).float(), masks != IGNORED
             loss += target_loss(logits, masks, "masks").item() * int(asked.sum())
-            pairs = masks[asked] * num_classes + logits.argmax(dim=1)[asked]
+            said = logits.argmax(dim=1)
+            right.append(((said == masks).flatten(1).sum(dim=1) / asked.flatten(1).sum(dim=1).clamp(min=1)).cpu())
+            pairs = masks[asked] * num_classes + said[asked]
             confusion += pairs.bincount(minlength=num_classes**2).cpu()
-    return PixelEvaluation(confusion.view(num_classes, -1), loss / max(int(confusion.sum()), 1))
+    return PixelEvaluation(confusion.view(num_classes, -1), loss / max(int(confusion.sum()), 1), torch.cat(right))
 
 
 @contextmanager

@@ -147,14 +147,17 @@ class Evaluate:
             if result.task != "classes":
                 from vitbook_workshop.commands import report
 
-                names, data = opened.data.class_names, opened.data
+                names, data, pictures = opened.data.class_names, opened.data, ""
                 if result.task == "masks":
-                    facts = report.report_masks(result, names, len(opened.images(self.split)))
+                    facts = report.report_masks(result, names)
+                    pictures = report.worst_masks(opened, opened.images(self.split), result) if self.report else ""
                 else:
                     facts = report.report_targets(result, names, data.scale)
                 print(*report.target_lines(facts), sep="\n")
                 if self.report:
-                    report.write_targets(facts, self.report, plain(f"{opened.run.place} on {self.split} images"))
+                    title = plain(f"{opened.run.place} on {self.split} images")
+                    report.write_targets(facts, self.report, title, pictures)
+                    print(plain(f"the report is in {self.report}"))
                 continue
             right, count = int((result.predictions == result.labels).sum()), len(result.labels)
             print(f"{self.split} accuracy {result.accuracy:.2%} ({right} of {count}), loss {result.loss:.4f} nats")
@@ -348,12 +351,16 @@ class Summary:
 class Look:
     """Say what is in a folder of photographs before training on it: counts, sizes, broken files, copies, leaks."""
 
-    folder: Positional[Path]  # with a sub-folder for each class, or for each part and in it for each class
+    # with a sub-folder for each class, or for each part and in it for each class; or with images and masks
+    folder: Positional[Path]
     group: str | None = None  # what must not be in two parts, such as one patient: a pattern, as for `train`
 
     def __call__(self) -> int:
         from vitbook_workshop.commands import look, plain
 
+        if all((self.folder / name).is_dir() for name in ("images", "masks")):
+            print(*map(plain, look.masks_lines(self.folder)), sep="\n")
+            return 0
         found = look.look(self.folder, self.group)
         print(*map(plain, found.lines()), sep="\n")
         return int(bool(found.broken))

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from vitbook._common.files import read_whole
 from vitbook._common.images import Pixels, decode_reduced
-from vitbook.data import TEST_SHARE, classes_in, drawn_apart, groups_of, parts_in
+from vitbook.data import TEST_SHARE, classes_in, drawn_apart, groups_of, masks_in, parts_in
 from vitbook.image_files import in_processes
+from vitbook.targets import IGNORED
 
 BITS = 8  # of 64, by which the hashes of near copies differ at most; two photographs differ by 32 on average
 LEVELS = 6  # of 255, by which their grays differ at most on average: plain backgrounds have much the same hash
@@ -179,6 +180,18 @@ def look(folder: Path, group: str | None = None) -> Look:
             replace(photo, part="test" if tested else "train") for photo, tested in zip(photographs, apart, strict=True)
         ]
     return Look(tuple(photographs), tuple(broken), tuple(_pairs(photographs)))
+
+
+def masks_lines(folder: Path) -> Iterator[str]:
+    """What there is in a folder of images and masks, which `load_masks` would take; errors are its own."""
+    images, _, names, counts = masks_in(folder, 1)
+    asked = counts[:, :IGNORED].sum()
+    yield f"{len(images)} images with masks of {len(names)} classes"
+    yield f"  {'class':<20} of all pixels   in images"
+    for k, name in enumerate(names):
+        yield f"  {name:<20} {counts[:, k].sum() / max(asked, 1):>13.1%}   {(counts[:, k] > 0).sum():>9}"
+    yield f"ignored, level {IGNORED}: {counts[:, IGNORED].sum() / counts.sum():.1%} of all pixels"
+    yield from (f"no mask has class {name}" for k, name in enumerate(names) if not counts[:, k].any())
 
 
 def _examine(pairs: list[tuple[Path, Path]]) -> list[tuple | str]:

@@ -9,9 +9,10 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 from PIL import Image
 from sklearn import metrics
 from torch import Tensor
@@ -20,8 +21,11 @@ from vitbook._common.files import write_whole
 from vitbook.data import Split
 from vitbook.image_files import ImageFiles
 from vitbook.imbalance import by_class, mean_iou
+from vitbook.runtime import device
 from vitbook.training import Evaluation, PixelEvaluation, wilson_interval
 from vitbook_workshop.commands import plain
+from vitbook_workshop.commands.run_results import OpenedRun
+from vitbook_workshop.commands.segmented import overlay
 
 WORST = 24  # errors that are shown
 BINS = 15  # of the largest probability
@@ -146,7 +150,7 @@ def lines(facts: dict[str, Any]) -> list[str]:
     return [*rows, said]
 
 
-def report_masks(result: PixelEvaluation, names: tuple[str, ...], images: int) -> dict[str, Any]:
+def report_masks(result: PixelEvaluation, names: tuple[str, ...]) -> dict[str, Any]:
     """All numbers of a model that names the class of each pixel, of the pixels of all images together."""
     counts = result.confusion
     there, called, count = counts.sum(dim=1), counts.sum(dim=0), max(int(counts.sum()), 1)
@@ -155,7 +159,12 @@ def report_masks(result: PixelEvaluation, names: tuple[str, ...], images: int) -
         {"name": plain(name), "iou": f1 / (2 - f1), "precision": precision, "recall": recall, "share": share}
         for name, precision, recall, f1, share in zip(names, *(column.tolist() for column in columns), strict=True)
     ]
-    found = {"images": images, "accuracy": result.accuracy, "mean_iou": mean_iou(counts), "loss": result.loss}
+    found = {
+        "images": len(result.right),
+        "accuracy": result.accuracy,
+        "mean_iou": mean_iou(counts),
+        "loss": result.loss,
+    }
     never = [row["name"] for row, n, said in zip(rows, there, called, strict=True) if n and not said]
     return found | {"masks": rows, "never_named": never, "confusion": counts.tolist()}
 
@@ -211,13 +220,33 @@ def target_lines(facts: dict[str, Any]) -> list[str]:
     return [head.format(**facts), *(row.replace("nan", "  –") for row in rows)]
 
 
-def write_targets(facts: dict[str, Any], path: Path, title: str) -> None:
-    """As `write_report`, of labels, a number or masks."""
+@torch.no_grad()
+def worst_masks(opened: OpenedRun, split: Split, result: PixelEvaluation) -> str:
+    """As HTML, the images of fewest right pixels: each as it is, under its mask, and under what the model says."""
+    figures = []
+    for place in result.right.argsort()[: WORST // 2].tolist():
+        image, mask = cast(tuple[Tensor, Tensor], (split.images[place], split.labels[place]))
+        said = opened.weights.model(opened.weights.preprocessing.normalize(image[None]).to(device()))[0].argmax(dim=0)
+        shown = image[:3].permute(1, 2, 0).numpy()
+        over = [overlay(shown, levels.cpu().numpy().astype(np.uint8)) for levels in (mask, said)]
+        three = torch.from_numpy(np.concatenate([shown, *over], axis=1)).permute(2, 0, 1)
+        name = plain(Path(cast(ImageFiles, split.images).paths[place]).name)
+        caption = html.escape(f"{name}: {result.right[place]:.0%} right")
+        figures.append(
+            f'<figure><img src="{picture(three)}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
+        )
+    style = "figure{display:inline-block;margin:.4rem}figure img{width:24rem;max-width:100%}"
+    head = "<h2>The worst images</h2><p>Each as it is, under its mask, and under what the model says.</p>"
+    return f"<style>{style}</style>{head}{''.join(figures)}"
+
+
+def write_targets(facts: dict[str, Any], path: Path, title: str, pictures: str = "") -> None:
+    """As `write_report`, of labels, a number or masks; pictures: HTML to stand below."""
     check_suffix(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = html.escape("\n".join(target_lines(facts)))
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-    page = f"{head}<pre>{lines}</pre></html>\n"
+    page = f"{head}<pre>{lines}</pre>{pictures}</html>\n"
     text = json.dumps(_finite(facts), indent=2) + "\n" if path.suffix.lower() == ".json" else page
     write_whole(path, text.encode())
 

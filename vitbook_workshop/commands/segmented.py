@@ -34,11 +34,7 @@ def segmented(weights: Pretrained, file: Path, folder: Path, top: int = 3) -> li
     folder.mkdir(parents=True, exist_ok=True)
     picture = Image.fromarray(mask).convert("P")
     picture.putpalette(palette().tobytes())
-    shown = np.asarray(pixels)[..., :3]
-    colors = palette()[mask]
-    over = ((1 - OPAQUE) * shown + OPAQUE * colors).astype(np.uint8)
-    over[1:][mask[1:] != mask[:-1]] = 255  # a white line between classes, whatever their colors
-    over[:, 1:][mask[:, 1:] != mask[:, :-1]] = 255
+    over = overlay(np.asarray(pixels)[..., :3], mask)
     for place, image in zip(places.values(), (picture, Image.fromarray(over)), strict=True):
         content = io.BytesIO()
         image.save(content, "PNG")
@@ -82,6 +78,14 @@ def _stretched_classes(logits: Float[Tensor, "K rows columns"], height: int, wid
         higher = wide > best
         best[higher], classes[higher] = wide[higher], k
     return classes.numpy()
+
+
+def overlay(shown: UInt8[np.ndarray, "H W 3"], mask: UInt8[np.ndarray, "H W"]) -> UInt8[np.ndarray, "H W 3"]:
+    """An image under the colors of its pixels' classes, with a white line between them, whatever the colors are."""
+    over = ((1 - OPAQUE) * shown + OPAQUE * palette()[mask]).astype(np.uint8)
+    over[1:][mask[1:] != mask[:-1]] = 255
+    over[:, 1:][mask[:, 1:] != mask[:, :-1]] = 255
+    return over
 
 
 def palette() -> UInt8[np.ndarray, "256 3"]:

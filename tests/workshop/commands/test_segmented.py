@@ -1,6 +1,7 @@
 """From a folder with masks to a mask of a new photograph, by the commands."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from vitbook.data import album, album_masks
 from vitbook.pretrained import load_pretrained
 from vitbook.task_heads import Segmenter
 from vitbook_workshop.commands import main
+from vitbook_workshop.commands.run_results import evaluate_run
 from vitbook_workshop.commands.segmented import palette, pixel_classes
 from vitbook_workshop.commands.trained_models import open_model
 
@@ -48,7 +50,22 @@ def test_train_leaves_a_model_that_evaluate_tests_by_class(run, tmp_path, capsys
     assert facts["mean_iou"] == pytest.approx(iou.mean()) and counts.sum() == facts["images"] * 32 * 32
     assert f"mean IoU {iou.mean():.1%}" in said and f"{'background':<24}{iou[0]:>8.1%}" in said
     page = (tmp_path / "it.html").read_text()
+    found = evaluate_run(run / "run")
+    worst = int(found.right.argmin())
+    assert page.count("<figure>") == facts["images"] and f": {found.right[worst]:.0%} right" in page
+    assert found.right.mean() == pytest.approx(facts["accuracy"], abs=1e-6)  # all images have as many pixels
     assert "&lt;b&gt;subject\\x1b[31m" in page and "\x1b" not in page + said
+
+
+def test_look_says_which_share_of_the_pixels_each_class_has(run, capsys):
+    assert main(["look", str(run / "data")]) == 0
+    said = capsys.readouterr().out
+    share = album_masks(128)[1].float().mean()
+    assert said.startswith("12 images with masks of 2 classes\n") and "ignored, level 255: 0.0%" in said
+    assert re.search(rf"<b>subject\\x1b\[31m\s+{share:.1%}\s+12\n", said) and "\x1b" not in said
+    (run / "data" / "classes.txt").write_text("background\n<b>subject\x1b[31m\nnobody\n")
+    assert main(["look", str(run / "data")]) == 0 and "no mask has class nobody\n" in capsys.readouterr().out
+    (run / "data" / "classes.txt").write_text("background\n<b>subject\x1b[31m\n")
 
 
 def test_predict_writes_a_mask_to_compute_with_and_an_overlay(run, tmp_path, monkeypatch, capsys):
@@ -96,7 +113,6 @@ def test_its_backbone_begins_another_run_and_what_it_is_not_made_for_is_a_line(r
         (f"embed {run}/data --checkpoint {checkpoint}", 1, "a Segmenter has no tokens to take features of"),
         (f"card {checkpoint} --license mit --out {tmp_path}/card", 1, "a card is of a classifier"),
         (f"predict {picture} --checkpoint {checkpoint} --unknown 0.3", 1, "unknown is for classes"),
-        (f"look {run}/data", 1, "has images and masks, and no classes: train on it with --task segment"),
         (f"train --dataset {run}/data --folder {tmp_path}/x", 1, "has images and masks, and no classes"),
         (f"train --task segment --teacher {checkpoint}", 2, "drop cnn, teacher and labels"),
         ("train --task segment", 1, "masks are for a folder of your own images; those of digits have classes"),
