@@ -95,7 +95,13 @@ def unknown_line(checkpoint: Path, share: float, by: str, data_dir: Path | None 
 
 
 def over_seeds(histories: list[list[dict]]) -> str:
-    """What runs of several seeds came to: validation accuracy at its best, or training accuracy where there is none."""
+    """What runs of several seeds came to: validation accuracy at its best, or training accuracy where there is none.
+
+    Of masks, the mean IoU in its place.
+    """
+    if "validation_miou" in histories[0][-1]:
+        best = [max(record["validation_miou"] for record in history) for history in histories]
+        return f"validation mean IoU {mean_and_spread(best)}"
     if "validation_accuracy" in histories[0][-1]:
         best = [max(record["validation_accuracy"] for record in history) for history in histories]
         return f"validation accuracy {mean_and_spread(best)}"

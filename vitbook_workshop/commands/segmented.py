@@ -16,8 +16,6 @@ from vitbook._common.images import Pixels, read_pixels, scaled
 from vitbook.pretrained import Pretrained
 from vitbook.runtime import device
 
-OPAQUE = 0.5  # the share of a class's color in the overlay
-
 
 def segmented(weights: Pretrained, file: Path, folder: Path, top: int = 3) -> list[tuple[str, float]]:
     """The classes of most pixels of an image file, and their shares of it; two files say which pixels these are.
@@ -82,7 +80,7 @@ def _stretched_classes(logits: Float[Tensor, "K rows columns"], height: int, wid
 
 def overlay(shown: UInt8[np.ndarray, "H W 3"], mask: UInt8[np.ndarray, "H W"]) -> UInt8[np.ndarray, "H W 3"]:
     """An image under the colors of its pixels' classes, with a white line between them, whatever the colors are."""
-    over = ((1 - OPAQUE) * shown + OPAQUE * palette()[mask]).astype(np.uint8)
+    over = shown // 2 + (palette() // 2)[mask]  # in whole numbers: a camera's image of floats would be large
     over[1:][mask[1:] != mask[:-1]] = 255
     over[:, 1:][mask[:, 1:] != mask[:, :-1]] = 255
     return over
