@@ -14,10 +14,12 @@ from vitbook._common.files import write_whole
 from vitbook_workshop import limited_process
 from vitbook_workshop.course.course_key import Course, Student
 from vitbook_workshop.course.student_notebooks import BROKEN
-from vitbook_workshop.course.submission import code_of
-from vitbook_workshop.exercises import EXERCISES
+from vitbook_workshop.course.submission import code_of, definitions
+from vitbook_workshop.exercises import EXERCISES, two_faults
+from vitbook_workshop.exercises.grading import NOT_ATTEMPTED
 
 MOST = 20_000_000  # bytes of a notebook
+REPAIR = "two_faults.repaired"
 OWN = "my_vit.py"  # what `vitbook exercises start` begins
 MADE_FOR = "was made for "
 LIMITS = limited_process.Limits(seconds=300, step=40, printed=1_000_000, memory=4_000_000_000)
@@ -42,7 +44,7 @@ def exercises_of(course: Course) -> dict[str, list[str]]:
         f"{chapter}.ipynb": [name for name in EXERCISES if name.partition(".")[0] == chapter[3:]]
         for chapter in course.chapters
     }
-    return found | {BROKEN: ["two_faults.repaired"]}
+    return found | {BROKEN: [REPAIR]}
 
 
 def grade(
@@ -122,6 +124,9 @@ def grade_one(course: Course, student: Student, place: Path, limits: limited_pro
         left = {name: [one for one in names if one not in judged] for name, names in left.items()}
         if not outcome.ended or not at:
             break
+    repaired = judged.get(REPAIR, {})
+    if repaired.get("written") == "\n".join(definitions(two_faults.source(*student.faults)).values()):
+        repaired |= dict(state="not attempted", mistakes=[], said=NOT_ATTEMPTED, written="")
     order = [one for names in asked.values() for one in names]
     return Graded(student.slug, {one: judged[one] for one in order if one in judged}, tuple(remarks), network)
 

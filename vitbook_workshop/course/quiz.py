@@ -55,8 +55,8 @@ def markdown(asked: list[Question], key: bool = False) -> str:
     for number, question in enumerate(asked, start=1):
         lines += [f"**{number}.** {question.asks}", ""]
         for letter, (said, shows) in zip("abcdef", question.answers, strict=False):
-            why = f" ({shows})" * bool(shows and shows not in MISTAKES)
-            lines.append(f"- {letter}) {said}" + (f" — {feedback(question, shows)}{why}" if key else ""))
+            named = not shows or shows in MISTAKES
+            lines.append(f"- {letter}) {said}" + (f" — {feedback(question, shows) if named else shows}" if key else ""))
         lines.append("")
     return "\n".join(lines)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from vitbook._common.files import write_whole
 from vitbook_workshop.book_address import chapters_address, page_of
 from vitbook_workshop.course.course_key import Course
-from vitbook_workshop.course.grades import MADE_FOR, Graded, exercises_of
+from vitbook_workshop.course.grades import MADE_FOR, REPAIR, Graded, exercises_of
 from vitbook_workshop.faults.mistakes import MISTAKES
 
 
@@ -33,11 +33,14 @@ def _plain(name: str) -> str:
 
 
 def misconceptions(graded: list[Graded]) -> dict[tuple[str, ...], list[tuple[str, str]]]:
-    """Mistakes → (student, exercise) of each who made them; those that several could be are left out."""
+    """Mistakes → (student, exercise) of each who made them.
+
+    Left out are those that several could be, and those of the broken models, which were given.
+    """
     found = defaultdict(list)
     for one in graded:
         for exercise, judged in one.judged.items():
-            if len(judged["mistakes"]) == 1:
+            if len(judged["mistakes"]) == 1 and exercise != REPAIR:
                 for mistake in judged["mistakes"][0]:
                     found[mistake].append((one.slug, exercise))
     return dict(sorted(found.items(), key=lambda item: -len(item[1])))
@@ -71,6 +74,7 @@ def write_html(file: Path, course: Course, graded: list[Graded], named: bool = F
     states = {
         name: Counter(one.judged.get(name, {}).get("state", "not handed in") for one in graded) for name in exercises
     }
+    chapter_of = {name: chapter for chapter in course.chapters for name in exercises_of(course)[f"{chapter}.ipynb"]}
     rows = [
         [escape(name), *(str(count[state]) for state in ("right", "wrong", "not attempted", "not handed in"))]
         for name, count in states.items()
@@ -84,7 +88,7 @@ def write_html(file: Path, course: Course, graded: list[Graded], named: bool = F
             [
                 [
                     str(len({slug for slug, _ in who})),
-                    *_described(mistake),
+                    *_described(mistake, sorted(chapter_of[name] for _, name in who if name in chapter_of)),
                     escape(", ".join(sorted({name for _, name in who}))),
                 ]
                 for mistake, who in misconceptions(graded).items()
@@ -108,15 +112,14 @@ def write_html(file: Path, course: Course, graded: list[Graded], named: bool = F
     write_whole(file, (_PAGE + "\n".join(parts) + "\n").encode())
 
 
-def _described(mistake: str) -> tuple[str, str]:
-    """A mistake in words, and a link to the chapter that explains it."""
-    if mistake not in MISTAKES:
-        return escape(mistake), ""
-    known = MISTAKES[mistake]
-    return (
-        f"<strong>{escape(known.title)}</strong>. {escape(known.cause)}",
-        f'<a href="{escape(chapters_address() + page_of(known.where))}">chapter {int(known.where[:2])}</a>',
-    )
+def _described(mistake: str, chapters: list[str]) -> tuple[str, str]:
+    """A mistake in words, and a link to the section that explains it, or to the exercises of the first of chapters."""
+    words, where = escape(mistake), f"{chapters[0]}.ipynb#exercises" if chapters else ""
+    if mistake in MISTAKES:
+        known = MISTAKES[mistake]
+        words, where = f"<strong>{escape(known.title)}</strong>. {escape(known.cause)}", known.where
+    link = f'<a href="{escape(chapters_address() + page_of(where))}">chapter {int(where[:2])}</a>' if where else ""
+    return words, link
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:

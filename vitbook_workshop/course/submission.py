@@ -36,7 +36,7 @@ def judge_all(
     from vitbook_workshop.exercises.grading import judge
     from vitbook_workshop.exercises.my_vit_components import COMPONENTS
 
-    written_in = _definitions(file)
+    written_in = definitions(Path(file).read_text(encoding="utf-8", errors="replace")) if file else {}
     judged: dict[str, dict] = {}
     for name, path in notebooks.items():
         cells = code_of(json.loads(Path(path).read_text(encoding="utf-8"))) if path else []
@@ -56,10 +56,9 @@ def judge_all(
             tell(judged=judged)
 
 
-def _definitions(file: str) -> dict[str, str]:
-    """The code of each function and class in a file, by its name."""
-    statements = _statements(Path(file).read_text(encoding="utf-8", errors="replace")) if file else []
-    return {one.name: ast.unparse(one) for one in statements if isinstance(one, ast.FunctionDef | ast.ClassDef)}
+def definitions(code: str) -> dict[str, str]:
+    """The functions and classes in the code of a file, by their names."""
+    return {one.name: ast.unparse(one) for one in _statements(code) if isinstance(one, ast.FunctionDef | ast.ClassDef)}
 
 
 @cache

@@ -149,8 +149,6 @@ def surprises(course: Course, played: Played, graded: list[Graded]) -> list[str]
         states = {name: one.judged.get(name, {}).get("state", "not handed in") for name in of}
         whole = dict(dict.fromkeys(("claims", "no notebooks"), "not attempted"), absent="not handed in", wrong="wrong")
         expected = dict.fromkeys(of, whole.get(part, "right"))
-        if part in ("claims", "no notebooks"):
-            expected["two_faults.repaired"] = "wrong"
         if part == "no notebooks":
             lost = sorted(exercises_of(course))[:3]
             expected |= {name: "not handed in" for notebook in lost for name in exercises_of(course)[notebook]}
