@@ -141,7 +141,7 @@ def _changed(statement: ast.stmt) -> set[str]:
     parts = [part for part in ast.walk(statement) if isinstance(part, ast.Subscript | ast.Attribute)]
     places = [part.value for part in parts if isinstance(part.ctx, ast.Store)]
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        places.append(statement.value.func)
+        places += [part.value for part in [statement.value.func] if isinstance(part, ast.Attribute)]
     found = set()
     for place in places:
         while isinstance(place, ast.Subscript | ast.Attribute):

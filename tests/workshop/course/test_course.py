@@ -182,9 +182,9 @@ def test_only_what_an_answer_needs_is_run():
     cells = [
         "import math\nraise_here = 1 / 1",
         "scale = 2\nfor _ in range(3):\n    scale = scale + 1",
-        "big = forbidden()",
+        "big = forbidden()\nprint(forbidden)",
         "x = y = forbidden()",  # names that functions below have for themselves
-        "def helper(x):\n    y = [x for x in [x]]\n    return y[0] * scale + table[-1] + table[0]",
+        "def helper(x):\n    print(end='')\n    y = [x for x in [x]]\n    return y[0] * scale + table[-1] + table[0]",
         "table = [0]\ntable.append(1)\ntable[0] = 2\nmath.forbidden(table)",
         "mine = helper(4)",
         'mine += 1\ncheck("attention.predict", mine)\nforbidden(mine)',
