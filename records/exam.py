@@ -10,7 +10,7 @@ at k, AUC and the share of scenes whose whole key comes first, each with the 95 
 "heads" says of each model of compare through which head the answer goes.
 
 With --photographs, most of the methods rank the patches of photographs for the models of chapter 13, and a row holds
-the areas under the curves of deletion and insertion, as in `deletion.py`. Twenty minutes on a core in all.
+the areas under the curves of deletion and insertion, as in `deletion.py`. Eleven minutes on a core in all.
 """
 
 import time
