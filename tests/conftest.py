@@ -16,6 +16,7 @@ SHAPED = """
     attention self_attention multihead transformer positions patches embedding encoder vit
     data augment _common.images attention_maps pretrained.preprocessing features task_heads distillation costs
     cnn training tokens mae dino contrastive modern finetuning planted attribution activation_patching
+    painting
 """
 SHAPED_WORKSHOP = "live.your_model live.explain_file exam.attributions"
 install_import_hook(

@@ -16,6 +16,7 @@ from vitbook.data import Split
 from vitbook.mae import add_mask_tokens
 from vitbook.modern import ModernConfig
 from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.painting import Painter
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.small_examples import (
@@ -418,3 +419,38 @@ def every_class_counts_alike(score: Callable) -> None:
     confusion = torch.randint(1, 9, (K, K))
     more = confusion * torch.where(torch.arange(K) == 0, 10, 1)[:, None]
     assert math.isclose(score(more), score(confusion), rel_tol=1e-9)
+
+
+# Painting
+
+
+def a_path_leads_from_noise_to_the_image(on_the_path: Callable) -> None:
+    """Implementations are functions (images, noise, t) → z_t: noise at 0, the image at 1, a straight line between."""
+    x, noise = images(3), torch.randn(3, C, HEIGHT, WIDTH)
+    z = on_the_path(x, noise, torch.tensor([0, 0.25, 1]).to(x))
+    close(z, torch.stack([noise[0], noise[1] + (x[1] - noise[1]) / 4, x[2]]))
+
+
+def no_time_outweighs_all_others(velocity_loss: Callable) -> None:
+    """Implementations are functions (guess, images, z, t) → loss: that of the velocity, weighed by at most 400."""
+    guess, x, z = images(), images(), images()
+    for time, weight in ((0.0, 1), (0.5, 4), (0.9, 100), (0.99, 400), (1.0, 400)):
+        close(velocity_loss(guess, x, z, torch.full((B,), time).to(x)), weight * (guess - x).square().mean())
+
+
+@torch.no_grad()
+def guidance_leads_to_the_class(guided_guess: Callable) -> None:
+    """Implementations are functions (model, z, t, labels, guidance) → x̂: of no class at 0, of the class at 1, a line."""
+    model, z, t, labels = shake(Painter(small_config())).eval(), images(), torch.rand(B), torch.arange(B)
+    none, asked = model(z, t, torch.full_like(labels, K)), model(z, t, labels)
+    for guidance in (0.0, 1.0, 3.0):
+        close(guided_guess(model, z, t, labels, guidance), none + guidance * (asked - none))
+
+
+def the_running_mean_is_kept(train_painter: Callable) -> None:
+    """Implementations are functions (model, images, labels, epochs, …): what is returned lags behind the model."""
+    model = Painter(small_config())
+    start = model.time.weight.detach().clone()
+    kept, _ = train_painter(model, images(), torch.arange(B), epochs=2, batch_size=B, learning_rate=0.1)
+    gone, behind = ((model.time.weight - weight).norm() for weight in (start, kept.time.weight))
+    assert 0 < behind < gone

@@ -443,6 +443,14 @@ _OF_PARTS = [  # in the order of the book
              "every image is in one part, once"),
     _of_part(methods.every_class_counts_alike, "27_at_work.ipynb#class-by-class",
              "more images of a class do not make it count more"),
+    _of_part(methods.a_path_leads_from_noise_to_the_image, "29_painting.ipynb#a-straight-path",
+             "at t = 0 there is noise, at t = 1 the image"),
+    _of_part(methods.no_time_outweighs_all_others, "29_painting.ipynb#a-loss-for-the-velocity",
+             "the loss is that of the velocity, and no time weighs more than 400"),
+    _of_part(methods.guidance_leads_to_the_class, "29_painting.ipynb#guidance",
+             "guidance leads from the guess of no class to that of the class, and beyond"),
+    _of_part(methods.the_running_mean_is_kept, "29_painting.ipynb#train-it",
+             "what paints is the running mean of the weights"),
 ]  # fmt: skip
 
 _OF_TRAINING = [  # and of what a model is trained on

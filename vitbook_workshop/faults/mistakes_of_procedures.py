@@ -18,6 +18,7 @@ from vitbook.imbalance import balanced_accuracy, balanced_order
 from vitbook.mae import MaskedAutoencoder, add_mask_tokens, masked_loss, random_masking
 from vitbook.modern import ModernAttention, ModernViT, rotary_angles, rotate
 from vitbook.multihead import MultiHeadSelfAttention
+from vitbook.painting import guided_guess, on_the_path, train_painter, velocity_loss
 from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
 from vitbook.training import evaluate, parameter_groups
 from vitbook_workshop.faults.mistake_registry import Mistake, wrong_variant
@@ -451,3 +452,53 @@ def resampled_before_the_split(split, fraction, seed, class_names):
 )
 def accuracy_on_an_imbalanced_set(confusion):
     return (confusion.trace() / confusion.sum()).item()
+
+
+# Painting
+
+
+@_wrong(
+    "29_painting#a-straight-path",
+    symptom="The loss falls, and what is painted is noise: each step leads away from the image.",
+    cause="Your time runs from the image to the noise. Here t = 0 is noise and t = 1 the image, in training and after.",
+    caught_by=("a_path_leads_from_noise_to_the_image",),
+    of=on_the_path,
+)
+def time_reversed(images, noise, t):
+    return on_the_path(images, noise, 1 - t)
+
+
+@_wrong(
+    "29_painting#a-loss-for-the-velocity",
+    symptom="The loss jumps, and single batches undo what the others taught.",
+    cause="Your weight 1/(1 − t)² has no bound: near t = 1 one image outweighs the batch. Take 1 − t for at least 0.05.",
+    caught_by=("no_time_outweighs_all_others",),
+    of=velocity_loss,
+)
+def weight_without_a_bound(guess, images, z, t):
+    return ((guess - images) / (1 - t)[:, None, None, None]).square().mean()
+
+
+@_wrong(
+    "29_painting#guidance",
+    symptom="The more guidance, the less of the class that was asked for.",
+    cause="Your guidance leads from the guess of the class to that of none. Start from none, and go toward the class.",
+    caught_by=("guidance_leads_to_the_class",),
+    of=guided_guess,
+)
+def guidance_the_other_way(model, z, t, labels, guidance):
+    none = torch.full_like(labels, model.anything)
+    of_class, of_any = model(z, t, labels), model(z, t, none)
+    return of_class + guidance * (of_any - of_class)
+
+
+@_wrong(
+    "29_painting#train-it",
+    symptom="What is painted changes with the last batches, and is worse than it could be.",
+    cause="You return the weights of the last step. Those to paint with are their running mean.",
+    caught_by=("the_running_mean_is_kept",),
+    of=train_painter,
+)
+def running_mean_forgotten(model, *arguments, **settings):
+    _, losses = train_painter(model, *arguments, **settings)
+    return model, losses
