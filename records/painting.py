@@ -4,11 +4,11 @@
     python records/painting.py vitbook/assets/runs/painting.json digits
     python records/painting.py vitbook/assets/runs/painting_photographs.json photographs --data-dir FOLDER --minutes 60
 
-`aims` compares predicting the clean image, the noise and the velocity, at patches of 1, 2, 4 and 8 pixels, and time and
-class in adaptive LayerNorm with the two tokens, all with one loss and each at its own rate. A rate is chosen by the
-Fréchet distance to validation images; what is compared is measured against the test images. `digits` trains chapter
-29's painter with three seeds, and measures by steps and guidance. `photographs` trains a painter of CIFAR-10 that can be
-stopped: repeated, it goes on until so many minutes of one core are spent. Its running mean is kept in float16.
+`aims` compares predicting the clean image, the noise and the velocity, at patches of 8, 4 and 2 pixels, and two tokens
+with adaptive LayerNorm, all with one loss and each at its own rate. A rate is chosen by the Fréchet distance to
+validation images; what is compared is measured against the test images. `digits` trains chapter 29's painter with three
+seeds, and measures by steps and guidance. `photographs` trains a painter of CIFAR-10 that can be stopped: repeated, it
+goes on until so many minutes of one core are spent. Its running mean is kept in float16.
 """
 
 import time
@@ -40,20 +40,27 @@ from vitbook.painting import (
 from vitbook.patches import unpatchify
 from vitbook.runtime import has_bfloat16
 from vitbook.training import parameter_groups, train_epoch, warmup_cosine
-from vitbook.vit import CONFIGS, ViTConfig, VisionTransformer, create_vit
+from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig, create_vit
 
 SMALL = replace(CONFIGS["vit_digits"], dim=48, depth=3, num_heads=3, mlp_dim=96)  # of the comparisons
 ADAPTIVE = "image, 2, adaptive LayerNorm"
-ARMS = {f"{aim}, {patch}": (aim, patch) for patch in (8, 4, 2, 1) for aim in AIMS} | {ADAPTIVE: ("image", 2)}
-PAINTED = 500  # images that a painter is judged by, as many of each class
+ARMS = {f"{aim}, {patch}": (aim, patch) for patch in (8, 4, 2) for aim in AIMS} | {ADAPTIVE: ("image", 2)}
+WORK = [Path("painter")]  # the folder of what a command needs again
+PAINTED = 300  # images that a painter is judged by, as many of each class
 
-PHOTOGRAPHS = ViTConfig(image_size=32, patch_size=8, num_classes=10, dim=128, depth=5, num_heads=4, mlp_dim=384)
+DIGITS, DIGITS_RATE = replace(CONFIGS["vit_digits"], patch_size=4), 4e-3  # chapter 29's painter
+PHOTOGRAPHS = ViTConfig(image_size=32, patch_size=8, num_classes=10, dim=96, depth=4, num_heads=4, mlp_dim=288)
 BATCH, RATE, DECAY, WARMUP, CHUNK = 128, 2e-3, 0.998, 200, 50  # of the long run; its state is kept every CHUNK steps
 
 
 def from_levels(images: torch.Tensor) -> torch.Tensor:
     """0 … 255 to −1 … 1."""
     return images.float() / 127.5 - 1
+
+
+def grays(images: torch.Tensor) -> torch.Tensor:
+    """Rounded to the 17 grays that the digits have, so that nothing is told apart by its rounding."""
+    return (images.clamp(-1, 1) * 8).round() / 8
 
 
 class AdaptivePainter(Painter):
@@ -80,16 +87,21 @@ class AdaptivePainter(Painter):
 
 @cache
 def judges() -> tuple[SVC, VisionTransformer]:
-    """Who names a painted digit, and whose features are compared: chapter 10's model, by its recipe."""
-    data = digits()
-    torch.manual_seed(0)
-    model = create_vit("vit_digits")
-    batches = data.loader(data.train, batch_size=64, shuffle=True, seed=0)
-    optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay=0.3), lr=3e-3, fused=True)
-    steps = 40 * len(batches)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, steps, steps // 10))
-    for _ in range(40):
-        train_epoch(model, batches, optimizer, schedule, label_smoothing=0.1, augment=random_affine)
+    """Who names a painted digit, and whose features are compared: chapter 10's model, by its recipe, trained once."""
+    data, model = digits(), create_vit("vit_digits")
+    kept = WORK[0] / "judge.json"
+    if kept.exists():
+        model.load_state_dict(load_checkpoint(kept)[0])
+    else:
+        torch.manual_seed(0)
+        model = create_vit("vit_digits")
+        batches = data.loader(data.train, batch_size=64, shuffle=True, seed=0)
+        optimizer = torch.optim.AdamW(parameter_groups(model, weight_decay=0.3), lr=3e-3, fused=True)
+        steps = 40 * len(batches)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: warmup_cosine(step, steps, steps // 10))
+        for _ in range(40):
+            train_epoch(model, batches, optimizer, schedule, label_smoothing=0.1, augment=random_affine)
+        save_checkpoint(WORK[0], "judge", model.state_dict(), {})
     return SVC().fit(from_levels(data.train.images).flatten(1), data.train.labels), model.eval()
 
 
@@ -98,7 +110,7 @@ def measured(images: torch.Tensor, labels: torch.Tensor, others: Split) -> dict:
     """What there is to say of images, −1 to 1, beside those of `others`: painted ones, or real ones to compare with."""
     svm, model = judges()
     data = digits()
-    images, real = images.clamp(-1, 1), from_levels(others.images)
+    images, real = grays(images), grays(from_levels(others.images))
     mean, std = data.moments
 
     def features(images: torch.Tensor) -> torch.Tensor:
@@ -110,7 +122,7 @@ def measured(images: torch.Tensor, labels: torch.Tensor, others: Split) -> dict:
     told_apart = cross_val_score(SVC(), both[mixed], torch.tensor(which)[mixed], cv=5)
     return {
         "named": float(svm.score(images.flatten(1), labels)),
-        "nearest": nearest_distances(images, from_levels(data.train.images)).mean().item(),
+        "nearest": nearest_distances(images, grays(from_levels(data.train.images))).mean().item(),
         "told_apart": float(told_apart.mean()),
         "frechet": frechet_distance(features(images), features(real)),
     }
@@ -135,7 +147,7 @@ def run(arm: str, rate: float, seed: int, tuning: bool, epochs: int) -> dict:
     found = measured(*painted(mean), data.validation or data.test)
     found["n"] = PAINTED
     found["parameters"] = sum(parameter.numel() for parameter in mean.parameters())
-    return {"loss": losses[-1], **found} | ({"closeness": -found["frechet"]} if tuning else {})
+    return {"loss": losses[-1], **found} | ({"validation_closeness": -found["frechet"]} if tuning else {})
 
 
 def digit_painters(rows: Rows, epochs: int, seeds: list[int]) -> None:
@@ -146,21 +158,18 @@ def digit_painters(rows: Rows, epochs: int, seeds: list[int]) -> None:
     for seed in seeds:
         drawn = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:PAINTED]
         key = dict(rate=None, seed=seed, tuning=False, n=PAINTED)
-        rows.once(lambda drawn=drawn: measured(images[drawn], labels[drawn], data.test), arm="training images", **key)
+        rows.once(lambda drawn=drawn: measured(images[drawn], labels[drawn], data.test), what="training images", **key)
         if rows.find(arm=f"{ways[-1][0]} steps, guidance {ways[-1][1]:g}", seed=seed):
             continue
         torch.manual_seed(seed)
-        model = Painter(CONFIGS["vit_digits"])
-        mean = train_painter(model, images, labels, epochs, learning_rate=DIGITS_RATE)[0]
+        model = Painter(DIGITS)
+        mean = train_painter(model, images, labels, epochs, batch_size=32, learning_rate=DIGITS_RATE)[0]
         for steps, guidance in ways:
             made = {"steps": steps, "guidance": guidance, **key, "rate": DIGITS_RATE}
             arm = f"{steps} steps, guidance {guidance:g}"
             rows.once(
                 lambda mean=mean, way=(steps, guidance): measured(*painted(mean, *way), data.test), arm=arm, **made
             )
-
-
-DIGITS_RATE = 4e-3
 
 
 def train_photographs(file: Path, data_dir: Path | None, minutes: float, assets: Path, work: Path) -> None:
@@ -205,7 +214,7 @@ def train_photographs(file: Path, data_dir: Path | None, minutes: float, assets:
         "epochs": round(facts["step"] * BATCH / len(data.train), 2),
         "parameters": sum(parameter.numel() for parameter in mean.parameters()),
     }
-    save_checkpoint(assets / "weights", "painter", {key: t.half() for key, t in mean.state_dict().items()}, about)
+    save_checkpoint(assets / "painters", "photographs", {key: t.half() for key, t in mean.state_dict().items()}, about)
     facts["core_seconds"] = round(facts["core_seconds"])
     write(file, about | facts | {"processor": processor(), **versions()})
 
@@ -221,7 +230,7 @@ def batch(split: Split, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def main(arguments: list[str] | None = None) -> None:
     parser = arguments_of(__doc__)
     parser.add_argument("what", choices=["aims", "digits", "photographs"])
-    parser.add_argument("--epochs", type=int, help="on the digits; 20 to compare, 40 for the chapter's painter")
+    parser.add_argument("--epochs", type=int, help="on the digits; 10 to compare, 40 for the chapter's painter")
     parser.add_argument("--rates", type=float, nargs="+", default=[2e-3, 4e-3, 8e-3])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), metavar="ARM")
@@ -230,14 +239,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, default=Path("painter"), help="the folder of a run's state")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
+    WORK[0] = given.work
     if given.what == "photographs":
         train_photographs(given.file, given.data_dir, given.minutes, given.assets, given.work)
     elif given.what == "digits":
         digit_painters(Rows(given.file, "rows", epochs=given.epochs or 40), given.epochs or 40, given.seeds)
     else:
-        epochs = given.epochs or 20
+        epochs = given.epochs or 10
         rows = Rows(given.file, "rows", epochs=epochs)
-        compare(rows, lambda **key: run(**key, epochs=epochs), given.arms, given.rates, given.seeds, by="closeness")
+        compare(
+            rows,
+            lambda **key: run(**key, epochs=epochs),
+            given.arms,
+            given.rates,
+            given.seeds,
+            by="validation_closeness",
+        )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
+from vitbook._common.files import ASSETS
 from vitbook._common.validation import check_choice, check_sizes, in_words
+from vitbook.checkpoint import load_checkpoint
 from vitbook.engine import average
 from vitbook.patches import Images, unpatchify
 from vitbook.training import parameter_groups, warmup_cosine
@@ -37,10 +39,7 @@ def velocity(guess: Images, z: Images, t: Times) -> Images:
 
 
 def velocity_loss(guess: Images, images: Images, z: Images, t: Times) -> Float[Tensor, ""]:
-    """The mean squared error of the velocity: that of the guess, with a weight 1/(1 − t)² of at most 1/`LEAST`².
-
-    Li & He 2025, Eq. 6 with v-loss.
-    """
+    """The mean squared error of the velocity: that of the guess, with a weight 1/(1 − t)² of at most 1/`LEAST`²."""
     return (velocity(guess, z, t) - velocity(images, z, t)).square().mean()
 
 
@@ -219,6 +218,14 @@ def train_painter(
             total += loss.item() * len(chosen)
         losses.append(total / len(images))
     return mean, losses
+
+
+def recorded_painter() -> tuple[Painter, tuple[str, ...]]:
+    """The painter of CIFAR-10's classes that comes with the package, by `records/painting.py`, and their names."""
+    tensors, facts = load_checkpoint(ASSETS / "painters" / "photographs.json")
+    model = Painter(ViTConfig(**facts["model"])).eval()
+    model.load_state_dict(tensors)
+    return model, tuple(facts["class_names"])
 
 
 # Measured, not admired

@@ -23,6 +23,11 @@ def number(word: str) -> int:
     return WORDS.index(word.lower()) + 1 if word.lower() in WORDS else int(word.replace(",", ""))
 
 
+def judged(row: dict) -> float:
+    """By what a rate was chosen: the accuracy on validation images, or what else there is of them."""
+    return next(value for key, value in row.items() if key.startswith("validation_"))
+
+
 def unfair(rows: list[dict]) -> Iterator[str]:
     """What a hostile reader finds in the rows of a comparison."""
     final = [row for row in rows if not row.get("tuning")]
@@ -35,7 +40,7 @@ def unfair(rows: list[dict]) -> Iterator[str]:
     if not trained or evidence(rows).rates == (1, 1):  # then the evidence that the chapter prints says so
         return
     for arm in trained:
-        tried = {row["rate"]: row["validation_accuracy"] for row in rows if row["arm"] == arm and row.get("tuning")}
+        tried = {row["rate"]: judged(row) for row in rows if row["arm"] == arm and row.get("tuning")}
         used = {row["rate"] for row in final if row["arm"] == arm}
         if len(tried) < 3:
             yield f"{arm}: three rates, got {sorted(tried)}"

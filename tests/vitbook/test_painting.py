@@ -1,4 +1,4 @@
-"""Painting: equal to closed forms where the field is known, to Bayes' rule, and to SciPy; and what a painter must do."""
+"""Painting: equal to closed forms where the field is known, to Bayes' rule, to SciPy; and what a painter must do."""
 
 import itertools
 

@@ -329,6 +329,25 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Paint:
+    """Paint small images from noise, with the painter of CIFAR-10's classes that comes with the package."""
+
+    # the class to paint, by its number, 0 to 9, or its name, as horse; a row of each if not given
+    name: Annotated[str | None, tyro.conf.arg(name="class")] = None
+    steps: int = 25  # how many steps from noise to image
+    guidance: float = 2.0  # how far to go from no class toward this one; 1 for no guidance
+    number: int = 10  # how many images of each class
+    seed: int = 0  # of the noise
+    to: Path = Path("sheet.png")  # where to put them
+
+    def __call__(self) -> None:
+        from vitbook_workshop.commands import painted_sheet, plain
+
+        shown = painted_sheet.paint_sheet(self.name, self.steps, self.guidance, self.number, self.seed, self.to)
+        print(plain(f"{shown}, drawn in {self.to}"))
+
+
+@dataclass(frozen=True)
 class Summary:
     """List a model's parts, the shape that each gives, and its parameters."""
 
@@ -679,6 +698,7 @@ COMMANDS = {
         Explain,
         Export,
         Card,
+        Paint,
         Summary,
         Look,
         Embed,

@@ -7,6 +7,7 @@ from vitbook_workshop.drawings.steps import (
     image_and_words,
     match_and_blend,
     norms,
+    painter,
     patch_to_token,
     queries_keys_values,
     tiles,
@@ -15,5 +16,5 @@ from vitbook_workshop.drawings.steps import (
 )
 from vitbook_workshop.drawings.svg import Drawing
 
-__all__ = ["PLACES", "Drawing", "encoder_decoder", "heads", "match_and_blend", "norms", "patch_to_token"]
-__all__ += ["image_and_words", "queries_keys_values", "tiles", "training_step", "two_tokens", "vit"]
+__all__ = ["PLACES", "Drawing", "encoder_decoder", "heads", "match_and_blend", "norms", "painter"]
+__all__ += ["image_and_words", "patch_to_token", "queries_keys_values", "tiles", "training_step", "two_tokens", "vit"]

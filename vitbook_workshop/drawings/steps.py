@@ -365,3 +365,34 @@ def image_and_words() -> Drawing:
     d.text(276, 302, "words so far")
     d.text(52, 334, "image")
     return d
+
+
+def painter() -> Drawing:
+    """Chapter 29: time and class in front of the patches of a noisy image, and a guess of the clean one behind them."""
+    d = Drawing(
+        330,
+        "A Vision Transformer that paints",
+        "From bottom to top. A noisy image is cut into patches, which become tokens. Two more tokens stand in front of "
+        "them, one for the time and one for the class. All go through the encoder. Above it the patches alone are "
+        "read: a linear map makes clean pixels of each, which together are the guess of the image. An arrow leads from "
+        "the guess back to the noisy image: a short step toward the guess, and again.",
+    )
+    d.box(16, 150, 268, 52, words="encoder", r=8)
+    for x, role, word in ((28, "position", "$t$"), (76, "class", "7")):
+        d.box(x, 236, 40, 28, role, word, solid=role == "class")
+        d.line((x + 20, 232), (x + 20, 206), arrow=True, role=role, width=2.5)
+    for n in range(4):
+        x = 136 + 36 * n
+        d.box(x, 236, 28, 28, "token")
+        d.line((x + 14, 232), (x + 14, 206), arrow=True, role="token")
+        d.line((x + 14, 146), (x + 14, 112), arrow=True, role="token")
+    d.box(130, 76, 148, 32, words="to pixels")
+    d.line((204, 72), (204, 50), arrow=True)
+    d.text(204, 36, "the guess $x̂$", font_weight="600")
+    d.text(62, 130, "not read", "muted")
+    d.text(48, 286, "time")
+    d.text(98, 286, "class", "class")
+    d.text(204, 286, "patches of $z_t$")
+    d.line((256, 31), (324, 31), (324, 281), (262, 281), dashed=True, arrow=True)
+    d.text(204, 316, "a short step toward the guess, and again", "muted")
+    return d

@@ -440,7 +440,7 @@ def no_time_outweighs_all_others(velocity_loss: Callable) -> None:
 
 @torch.no_grad()
 def guidance_leads_to_the_class(guided_guess: Callable) -> None:
-    """Implementations are functions (model, z, t, labels, guidance) → x̂: of no class at 0, of the class at 1, a line."""
+    """Implementations are functions (model, z, t, labels, guidance) → x̂: of none at 0, of the class at 1, a line."""
     model, z, t, labels = shake(Painter(small_config())).eval(), images(), torch.rand(B), torch.arange(B)
     none, asked = model(z, t, torch.full_like(labels, K)), model(z, t, labels)
     for guidance in (0.0, 1.0, 3.0):

@@ -471,7 +471,7 @@ def time_reversed(images, noise, t):
 @_wrong(
     "29_painting#a-loss-for-the-velocity",
     symptom="The loss jumps, and single batches undo what the others taught.",
-    cause="Your weight 1/(1 − t)² has no bound: near t = 1 one image outweighs the batch. Take 1 − t for at least 0.05.",
+    cause="Your weight 1/(1 − t)² has no bound: near t = 1 one image outweighs all. Take 1 − t for at least 0.05.",
     caught_by=("no_time_outweighs_all_others",),
     of=velocity_loss,
 )
