@@ -9,12 +9,14 @@ scale    the width, and the softmax                      shared.js      what all
 patches  a photograph cut into patches                   pad.js         where a reader draws, in `ask` and `train`
 places   positions that resemble each other              learning.js    what `train` and `steps` share
 shares   a model that learns from some of the digits     camera.js      a camera, in `ask`
-steps    a recorded run of `train`, epoch by epoch
+steps    a recorded run of `train`, epoch by epoch       easel.js       the thread of `paint`
+paint    a model that learns to paint the digits
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
 modern.js     what came after, as modern.py has it       weights.js     safetensors → model
 gradient.js   Equations 1 to 4 backwards, and AdamW      thread.js      messages in, answers out
 matrix.js     matrices in one piece of memory            kernels.ts     the products, compiled to kernels.wasm
+painter.js    painting.py, forwards and backwards
 
 They are classic scripts, and what they need is in scripts too, as base64: a page in a folder may load nothing else.
 """
@@ -26,7 +28,8 @@ from importlib.resources.abc import Traversable
 
 COMPUTING = ("matrix.js", "weights.js", "images.js", "forward.js")
 THREADS = {"ask": ("modern.js", "worker.js"), "train": ("gradient.js", "learner.js")}
-THREAD_OF = {"ask": "ask", "train": "train", "shares": "train"}
+THREADS |= {"paint": ("gradient.js", "painter.js", "easel.js")}
+THREAD_OF = {"ask": "ask", "train": "train", "shares": "train", "paint": "paint"}
 SHARED = {"ask": ("pad.js", "camera.js"), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
@@ -37,6 +40,7 @@ NEEDS = {  # data that a figure loads
     "places": ("positions",),
     "shares": ("digits",),
     "steps": ("run",),
+    "paint": ("digits",),
 }
 
 

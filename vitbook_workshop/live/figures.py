@@ -14,9 +14,10 @@ from vitbook._common.files import ASSETS, write_whole
 from vitbook._common.images import center_crop, decode_image
 from vitbook.attention_maps import recorded_attention
 from vitbook.data import digits
+from vitbook.painting import Painter, on_the_path
 from vitbook.pretrained import Pretrained, load_pretrained
 from vitbook.training import keeping_modes
-from vitbook.vit import create_vit
+from vitbook.vit import CONFIGS, create_vit
 from vitbook_workshop.book_address import chapters_address
 from vitbook_workshop.drawings.palette import PALETTE, variables
 from vitbook_workshop.live.bundles import NEEDS, delivered, scripts_for, source
@@ -41,6 +42,7 @@ CHAPTERS = {
     "places": "07_embedding",
     "shares": "12_data",
     "steps": "10_training",
+    "paint": "29_painting",
 }
 INVITATIONS = {
     "ask": "Ask the model yourself",
@@ -51,6 +53,7 @@ INVITATIONS = {
     "places": "Choose a place",
     "shares": "Train on fewer digits",
     "steps": "Go through the run",
+    "paint": "Train a painter",
 }
 SIDE = 240  # of the still, in pixels
 
@@ -104,6 +107,28 @@ def ask(model: str | Pretrained = "vitbook:cifar10", photographs: Sequence[dict]
 def train() -> LiveFigure:
     """A small Vision Transformer that learns the digits in the page, and reads one that the reader draws."""
     return LiveFigure(_train_still(), "Train a Vision Transformer", scripts_for("train", {"digits": packed_digits()}))
+
+
+def paint() -> LiveFigure:
+    """A small Vision Transformer that learns to paint the digits in the page, and then paints what it is asked for."""
+    return LiveFigure(_paint_still(), "Train a painter", scripts_for("paint", {"digits": packed_digits()}))
+
+
+def _paint_still() -> str:
+    """A digit on its way from noise, in HTML."""
+    image = digits().train.images[0].unsqueeze(0) / 127.5 - 1
+    noise = torch.randn(image.shape, generator=torch.Generator().manual_seed(0))
+    way = torch.cat([on_the_path(image, noise, torch.tensor([step / 9])) for step in range(10)])
+    levels = ((way[:, 0].clamp(-1, 1) + 1) * 127.5).round().byte()
+    picture = Image.fromarray(levels.permute(1, 0, 2).reshape(8, 80).numpy())
+    picture = picture.resize((640, 64), Image.Resampling.NEAREST)
+    parameters = sum(p.numel() for p in Painter(CONFIGS["vit_digits"]).parameters())
+    says = (
+        f"The way from noise to a digit. A Vision Transformer of {parameters:,} parameters can learn to go it in your "
+        "browser."
+    )
+    alt = "Ten coarse gray images: random pixels on the left, from which a handwritten digit emerges to the right."
+    return host("paint", "", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
 
 
 def shares() -> LiveFigure:

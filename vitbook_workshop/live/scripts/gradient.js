@@ -12,12 +12,18 @@
 function backward(model, grads, trace, dLogits) {
   const B = dLogits.rows;
   const dFeatures = linearBack(model.head, grads.head, trace.features, dLogits);
-  let dz = layerNormBack(model.norm, grads.norm, trace.z, featuresBack(model, dFeatures)); // Eq. 4
+  const dz = tokensBack(model, grads, trace, featuresBack(model, dFeatures)); // Eqs. 4 to 2
+  embedBack(model, grads.embedding, trace, dz, B); // Eq. 1
+}
+
+/** From the last LayerNorm to the tokens before the first block. (B·T, D) → (B·T, D). */
+function tokensBack(model, grads, trace, dTokens) {
+  let dz = layerNormBack(model.norm, grads.norm, trace.z, dTokens); // Eq. 4
   for (let i = model.config.depth - 1; i >= 0; i--) {
     const block = model.encoder.blocks[i];
     dz = encoderBlockBack(block, grads.encoder.blocks[i], model.config, trace.blocks[i], dz); // Eqs. 3 and 2
   }
-  embedBack(model, grads.embedding, trace, dz, B); // Eq. 1
+  return dz;
 }
 
 function encoderBlockBack(block, grads, config, trace, dz) {
@@ -154,27 +160,30 @@ function zerosLike(part) {
     : Object.fromEntries(Object.entries(part).filter(([key]) => key !== "config").map(([key, value]) => [key, zerosLike(value)]));
 }
 
-/** AdamW, Loshchilov and Hutter 2019, with torch's defaults; only matrices of linear maps decay. */
+/** AdamW, Loshchilov and Hutter 2019, with torch's defaults where no other are given; only matrices of linear maps decay. */
 class AdamW {
   /**
    * @param {Model} model
    * @param {number} decay
+   * @param {{beta2?: number, clip?: number}} settings clip: the length to which longer gradients are cut
    */
-  constructor(model, decay) {
+  constructor(model, decay, { beta2 = 0.999, clip = 1 } = {}) {
     this.decay = decay;
+    this.beta2 = beta2;
+    this.clip = clip;
     this.steps = 0;
     this.grads = zerosLike(model);
     const [means, squares] = [named(zerosLike(model)), named(zerosLike(model))];
     const gradients = named(this.grads);
     this.tensors = named(model).map(([name, w], i) => ({
       name, w, g: gradients[i][1], m: means[i][1], v: squares[i][1],
-      decays: name.endsWith(".weight") && !name.includes("norm"),
+      decays: name.endsWith(".weight") && !/norm|classes/.test(name),
     }));
   }
 
   /** Move every number by the gradients that were added up since the last step, and forget them. */
   step(rate) {
-    const [beta1, beta2, eps, clip] = [0.9, 0.999, 1e-8, 1];
+    const [beta1, eps, { beta2, clip }] = [0.9, 1e-8, this];
     this.steps++;
     let squares = 0;
     for (const { g } of this.tensors) {
@@ -244,4 +253,14 @@ function randomFrom(seed) {
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
     return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
   };
+}
+
+/** 0 … count − 1 in a random order. */
+function shuffled(count, random) {
+  const order = Array.from({ length: count }, (_, i) => i);
+  for (let i = count - 1; i > 0; i--) {
+    const j = Math.floor(random() * (i + 1));
+    [order[i], order[j]] = [order[j], order[i]];
+  }
+  return order;
 }

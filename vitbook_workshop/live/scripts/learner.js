@@ -197,15 +197,6 @@ function nearest(image, some) {
   return found;
 }
 
-function shuffled(count, random) {
-  const order = Array.from({ length: count }, (_, i) => i);
-  for (let i = count - 1; i > 0; i--) {
-    const j = Math.floor(random() * (i + 1));
-    [order[i], order[j]] = [order[j], order[i]];
-  }
-  return order;
-}
-
 /** `random_affine`: turned by up to 10°, moved by up to 8 %, zoomed by up to 10 %, times strength; the border is repeated. */
 function moved(image, random, strength) {
   const [height, width] = school.config.image_size;
