@@ -34,13 +34,15 @@ async function paint(root, thread, digits) {
     control("train").disabled = true;
     control("stop").disabled = false;
     find(".after").hidden = true;
-    find(".epochs").replaceChildren();
+    const blank = Array(side ** 2).fill(-1);
+    const places = Array.from({ length: epochs + 1 }, (_, epoch) => drawn(blank, `Epoch ${epoch}, not yet painted`));
+    find(".epochs").replaceChildren(...places); // room for all of them, so that nothing below moves
     find(".figure").setAttribute("aria-busy", true);
     noise = 0;
     try {
       const { stopped } = await thread("train", { seed: number("seed"), epochs, label }, (news) => {
         const { epoch, seconds, loss, image } = news;
-        find(".epochs").append(drawn(image, `After epoch ${epoch}`));
+        places[epoch].replaceWith(drawn(image, `After epoch ${epoch}`));
         const left = epoch && epoch < epochs ? `, about ${Math.ceil((seconds / epoch) * (epochs - epoch))} s left` : "";
         find(".progress").textContent = `Epoch ${epoch} of ${epochs}${epoch ? `: loss ${loss.toFixed(2)}` : ""}${left}.`;
         find(".speed").textContent = epoch ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser.` : "";

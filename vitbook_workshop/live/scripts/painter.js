@@ -115,8 +115,7 @@ function paintBack(model, grads, trace, dGuess) {
   linearBack(proj, grads.embedding.patch_embed.proj, trace.patches, patchesOf(config, dz));
 }
 
-/**
- * The mean squared error of the velocity, and its gradient with respect to the guess.
+/** The mean squared error of the velocity, and its gradient with respect to the guess.
  * @type {(guessed: Matrix, images: ArrayLike<number>, times: number[]) => {loss: number, dGuess: Matrix}}
  */
 function velocityLoss(guessed, images, times) {
