@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from vitbook._common.files import ASSETS
+from vitbook._common.json_config import from_json
 from vitbook._common.validation import check_choice, check_sizes, in_words
 from vitbook.checkpoint import load_checkpoint
 from vitbook.engine import average
@@ -114,7 +115,6 @@ def guided_guess(model: Painter, z: Images, t: Times, labels: Labels, guidance: 
     return of_any + guidance * (of_class - of_any)
 
 
-@torch.no_grad()
 def walk(
     guess: Callable[[Images, Times], Images],
     noise: Images,
@@ -130,7 +130,8 @@ def walk(
     z = noise
     for step in range(steps):
         t = step / steps
-        x = guess(z, z.new_full((len(z),), t))
+        with torch.no_grad():
+            x = guess(z, z.new_full((len(z),), t))
         x = x if known is None or hidden is None else torch.where(hidden, x, known)
         yield t, z, x
         z = z + (x - z) / (steps - step)
@@ -223,7 +224,7 @@ def train_painter(
 def recorded_painter() -> tuple[Painter, tuple[str, ...]]:
     """The painter of CIFAR-10's classes that comes with the package, by `records/painting.py`, and their names."""
     tensors, facts = load_checkpoint(ASSETS / "painters" / "photographs.json")
-    model = Painter(ViTConfig(**facts["model"])).eval()
+    model = Painter(from_json(ViTConfig, facts["model"])).eval()
     model.load_state_dict(tensors)
     return model, tuple(facts["class_names"])
 
