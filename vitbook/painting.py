@@ -17,7 +17,6 @@ from vitbook._common.files import ASSETS
 from vitbook._common.json_config import from_json
 from vitbook._common.validation import check_choice, check_sizes, in_words
 from vitbook.checkpoint import load_checkpoint
-from vitbook.engine import average
 from vitbook.patches import Images, unpatchify
 from vitbook.training import parameter_groups, warmup_cosine
 from vitbook.vit import VisionTransformer, ViTConfig
@@ -29,7 +28,7 @@ LEAST = 0.05  # 1 − t is taken for at least this where something is divided by
 
 
 def on_the_path(images: Images, noise: Images, t: Times) -> Images:
-    """z_t = t·x + (1 − t)·ε: so far from the noise toward the image. Lipman et al. 2023; Liu et al. 2023."""
+    """z_t = t·x + (1 − t)·ε: so far from the noise toward the image. Lipman et al. 2023."""
     t = t[:, None, None, None]
     return t * images + (1 - t) * noise
 
@@ -149,7 +148,7 @@ def paint(
     """An image of each class, in the range of the images that the model learned from. → (B, C, H, W).
 
     noise: where to begin, drawn on the CPU if not given; known, hidden: as in `walk`. Raises ValueError for a class
-    that the model does not know, for fewer than one step, and for a guidance below 0.
+    that the model does not know, images of another size, fewer than one step, and a guidance below 0.
     """
     check_labels(model, labels)
     check_sizes(steps=steps)
@@ -197,9 +196,10 @@ def train_painter(
     """Train on images from −1 to 1 and their classes. Returns the running mean of the weights, and each epoch's loss.
 
     AdamW at a rate that rises and falls. dropped: as in `painting_loss`, so that guidance has where to start; decay: of
-    the running mean, which forgets the random start sooner. Raises ValueError for a class that the model does not know,
-    and for images of another size.
+    the running mean, which forgets the random start sooner. Raises ValueError as `paint` does.
     """
+    from vitbook.engine import average  # here, because ignite takes seconds to import
+
     check_labels(model, labels)
     optimizer = torch.optim.AdamW(parameter_groups(model, 0.01), lr=learning_rate, betas=(0.9, 0.95), fused=True)
     steps = epochs * math.ceil(len(images) / batch_size)
