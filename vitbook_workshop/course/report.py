@@ -32,7 +32,7 @@ def _plain(name: str) -> str:
     return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
-def misconceptions(graded: list[Graded]) -> dict[tuple[str, ...], list[tuple[str, str]]]:
+def misconceptions(graded: list[Graded]) -> dict[str, list[tuple[str, str]]]:
     """Mistakes → (student, exercise) of each who made them.
 
     Left out are those that several could be, and those of the broken models, which were given.

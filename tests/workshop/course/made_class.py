@@ -69,6 +69,8 @@ def answer_wrongly(folder: Path, student: Student, turn: int) -> dict[str, tuple
             text = "".join(cell["source"])
             for name in checked(text):
                 known = exercise_of(name, **student.numbers.get(name, {})).mistakes
+                if not known:
+                    continue
                 number = turn % len(known)
                 made[name] = tuple(getattr(one, "__name__", one) for one in list(known)[number])
                 target, value = re.search(r"check\([^,]+, (\w+)", text)[1], list(known.values())[number]
@@ -147,13 +149,14 @@ def surprises(course: Course, played: Played, graded: list[Graded]) -> list[str]
     for one in graded:
         part, made = played[one.slug]
         states = {name: one.judged.get(name, {}).get("state", "not handed in") for name in of}
-        whole = dict(dict.fromkeys(("claims", "no notebooks"), "not attempted"), absent="not handed in", wrong="wrong")
+        whole = dict(dict.fromkeys(("claims", "no notebooks"), "not attempted"), absent="not handed in")
         expected = dict.fromkeys(of, whole.get(part, "right"))
         if part == "no notebooks":
             lost = sorted(exercises_of(course))[:3]
             expected |= {name: "not handed in" for notebook in lost for name in exercises_of(course)[notebook]}
         if part == "wrong":
-            for name in of:
+            expected = {name: "wrong" if name in made else "not attempted" for name in of}
+            for name in made:
                 if made[name] not in map(tuple, one.judged[name]["mistakes"]):
                     found.append(f"{one.slug}, {name}: {made[name]}, got {one.judged[name]['mistakes']}")
         elif part in HARM:
