@@ -12,7 +12,7 @@ from vitbook_workshop import limited_process
 EXAMINE = "vitbook_workshop.exam.stranger:examine_here"
 TASKS = ("find", "compare", "count", "watermark")
 CAVEAT = "measured on the exam's models, not on this one"
-BESIDE = ("by chance", "rollout", "occlusion, gray")  # what a stranger's marks are printed beside
+BESIDE = ("by chance", "rollout", "occlusion, gray")  # a stranger's marks are printed beside theirs, same models
 
 
 def examine(target: str, scenes: int, timeout: float, progress: Callable[[str], object] | None = None) -> dict:
@@ -42,9 +42,9 @@ def examine(target: str, scenes: int, timeout: float, progress: Callable[[str], 
     return {"method": target, "marks": marks, "notes": notes}
 
 
-def recorded_marks(arm: str, what: str = "precision") -> dict[str, float]:
-    """The mean mark of one of the book's methods in each sitting, over five models of each."""
-    rows = [row for row in rows_of("exam") if row["arm"] == arm]
+def recorded_marks(arm: str, what: str = "precision", shipped: bool = False) -> dict[str, float]:
+    """The mean mark of one of the book's methods in each sitting: over five models of each, or of the shipped one."""
+    rows = [row for row in rows_of("exam") if row["arm"] == arm and not (shipped and row["seed"])]
     return {task: statistics.mean(row[what][0] for row in rows if row["task"] == task) for task in TASKS}
 
 
@@ -56,11 +56,13 @@ def report_lines(report: dict) -> Iterator[str]:
     ]
     yield f"{report['method'][-27:]:<28}" + "".join(f"{mark:>20}" for mark in shown)
     for arm in BESIDE:
-        yield f"{arm:<28}" + "".join(f"{mark:>13.2f}{'':<7}" for mark in recorded_marks(arm).values())
+        yield f"{arm:<28}" + "".join(f"{mark:>13.2f}{'':<7}" for mark in recorded_marks(arm, shipped=True).values())
     yield from report["notes"]
     n = report["marks"]["find"]["n"]
     yield f"{n} scenes of each, 95 % intervals over scenes; measured on the exam's models, not on yours"
 
 
 def as_json(report: dict) -> str:
-    return json.dumps(report | {"beside": {arm: recorded_marks(arm) for arm in BESIDE}}, indent=2, ensure_ascii=False)
+    return json.dumps(
+        report | {"beside": {arm: recorded_marks(arm, shipped=True) for arm in BESIDE}}, indent=2, ensure_ascii=False
+    )
