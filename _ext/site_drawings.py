@@ -6,6 +6,16 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from vitbook_workshop.drawings.palette import variables
+from vitbook_workshop.live.inside import inside
+
+LIVE = {  # chapters in which the parts of the model's drawing can be pressed, and the part that is shown first
+    "03_self_attention": "queries",
+    "04_multihead": "heads",
+    "07_embedding": "tokens",
+    "08_encoder": "block",
+    "09_vit": "answer",
+}
+MODEL = ("You are here: ", "The Vision Transformer<")  # how the title of its drawing begins
 
 
 def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -17,6 +27,9 @@ def inline_drawings(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         if path.suffix == ".svg" and path.is_file():
             svg = path.read_text(encoding="utf-8")
             if 'class="vit-drawing"' in svg:
+                first = LIVE.get(Path(docname).name) if app.builder.name != "epub" else None
+                if first and svg.partition("<title>")[2].startswith(MODEL):
+                    svg = inside(svg, first)
                 image.replace_self(nodes.raw("", svg, format="html"))
 
 

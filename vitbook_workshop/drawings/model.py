@@ -35,6 +35,28 @@ PLACES = {
     "head": _Place("the classification head", (290, 24, 62, 72), ("head",)),
 }
 
+PARTS = {  # name → words, and where a press on it goes: at least 30 units each way, 24 pixels on a small phone
+    "patches": ("the patches", (12, 28, 80, 98)),
+    "tokens": ("the tokens", (114, 28, 82, 98)),
+    "block": ("the encoder block", (204, 28, 78, 108)),
+    "logits": ("the head: the logits", (296, 28, 54, 46)),
+    "answer": ("the answer: the probabilities", (296, 74, 54, 30)),
+    "norm1": ("the LayerNorm before attention", (46, 166, 36, 36)),
+    "attention": ("attention: what it adds", (94, 166, 80, 36)),
+    "sum": ("the first sum", (171, 211, 30, 30)),
+    "norm2": ("the LayerNorm before the MLP", (214, 166, 36, 36)),
+    "mlp": ("the MLP: what it adds", (262, 166, 52, 36)),
+    "end": ("the second sum", (315, 211, 30, 30)),
+    "entering": ("the tokens that enter attention", (18, 276, 30, 72)),
+    "queries": ("the queries Q", (76, 267, 48, 30)),
+    "keys": ("the keys K", (76, 297, 48, 30)),
+    "values": ("the values V", (76, 327, 48, 30)),
+    "scores": ("the scores q·k", (134, 280, 52, 36)),
+    "weights": ("the softmax: weights", (196, 280, 72, 36)),
+    "blend": ("the blended values", (261, 321, 30, 30)),
+    "heads": ("the heads, merged", (294, 316, 54, 36)),
+}
+
 
 def vit(here: str | None = None) -> Drawing:
     """The Vision Transformer in three rows: the model, one encoder block, attention.

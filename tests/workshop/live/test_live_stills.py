@@ -7,7 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 
 from vitbook_workshop.book_address import chapters_address
-from vitbook_workshop.live import bundles, figures
+from vitbook_workshop.live import figures
 
 CHAPTERS = Path(__file__).resolve().parents[3] / "chapters"
 
@@ -26,7 +26,7 @@ def stored(figure: str) -> str:
     return html
 
 
-@pytest.mark.parametrize("figure", bundles.NEEDS)
+@pytest.mark.parametrize("figure", figures.CHAPTERS)
 def test_a_notebook_stores_a_still_in_words_and_a_link_to_where_it_is_live(figure):
     html = stored(figure)
     assert len(html) < 30_000

@@ -118,11 +118,36 @@ var vitbookLive = (() => {
     button.style.visibility = "visible";
     button.addEventListener("click", () => start(host));
     host.querySelector("img")?.addEventListener("click", () => start(host));
-    const prepare = () => all(host).catch(() => {}); // what a reader who comes near will need
-    host.addEventListener("pointerenter", prepare, { once: true });
-    button.addEventListener("focus", prepare, { once: true });
+    const parts = /** @type {HTMLElement[]} */ ([...host.querySelectorAll("[data-part]")]);
+    if (parts.length) {
+      offerParts(host, parts);
+    } else {
+      const prepare = () => all(host).catch(() => {}); // what a reader who comes near will need
+      host.addEventListener("pointerenter", prepare, { once: true });
+      button.addEventListener("focus", prepare, { once: true });
+    }
     if (location.hash.startsWith(`#${host.dataset.figure}:`)) {
       start(host).then(() => host.scrollIntoView());
+    }
+  }
+
+  /** The parts of a drawing as buttons, one of them in the order of Tab. Nothing is loaded before one is pressed. */
+  function offerParts(host, parts) {
+    for (const [i, part] of parts.entries()) {
+      part.hidden = false;
+      part.tabIndex = i ? -1 : 0;
+      part.addEventListener("click", () => {
+        host.dataset.part = part.dataset.part;
+        start(host);
+      });
+      part.addEventListener("focus", () => parts.forEach((other) => (other.tabIndex = other === part ? 0 : -1)));
+      part.addEventListener("keydown", (event) => {
+        const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+        if (step) {
+          event.preventDefault();
+          parts[(i + step + parts.length) % parts.length].focus();
+        }
+      });
     }
   }
 

@@ -25,10 +25,10 @@ const answers = {
     return photographs.get(name);
   },
 
-  /** What the model says of a photograph, with and without a change. */
-  ask({ name, change }) {
+  /** What the model says of a photograph, with and without a change; `inside`: with all that was computed on the way. */
+  ask({ name, change, inside }) {
     const began = performance.now();
-    return { ...answer(photographs.get(name), change), milliseconds: performance.now() - began };
+    return { ...answer(photographs.get(name), change, inside), milliseconds: performance.now() - began };
   },
 
   /** The probabilities without each head in turn. */
@@ -54,7 +54,7 @@ function* allTensors(files) {
  * @param {Pixels} image
  * @param {Change & {pixels?: number[], covered?: number[]}} interference a shuffled order of patches, covered patches
  */
-function answer(image, interference = {}) {
+function answer(image, interference = {}, inside = false) {
   const { pixels, covered = [], ...change } = interference;
   const { space, model, preprocessing } = loaded;
   const { config } = model;
@@ -71,6 +71,14 @@ function answer(image, interference = {}) {
       qkv: trace.blocks.map(({ qkv }) => qkv.data.slice()),
       lens: logitLens(model, trace).map((one) => one.data.slice()),
       alike: residualStream(trace).map((z) => cosines(z).data.slice()),
+      ...(inside && { trace: copied(trace) }),
     };
   });
+}
+
+/** What a forward pass has left behind, as rows, columns and numbers. @param {Trace} trace */
+function copied({ blocks, ...ends }) {
+  const kept = ({ rows, columns, data }) => ({ rows, columns, data: data.slice() });
+  const all = (matrices) => Object.fromEntries(Object.entries(matrices).map(([name, matrix]) => [name, kept(matrix)]));
+  return { ...all(ends), blocks: blocks.map(all) };
 }
