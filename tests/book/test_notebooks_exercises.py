@@ -56,7 +56,7 @@ def definitions(path: Path) -> list[ast.stmt]:
     for _, cell in lint.load(path).code():
         if notebook_tool.is_generated(cell):
             continue
-        for statement in ast.parse(re.sub(r"^(\s*)[%!].*$", r"\1pass", cell.source, flags=re.M)).body:
+        for statement in ast.parse(cell.source).body:
             literal = isinstance(statement, ast.Assign) and all(
                 isinstance(node, ast.Constant | ast.Tuple | ast.Name | ast.Load) for node in ast.walk(statement.value)
             )

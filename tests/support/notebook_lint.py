@@ -1,5 +1,7 @@
 """The rules of a chapter that protect its readers, each a function: chapter → complaints, which say what to do."""
 
+import ast
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -262,5 +264,23 @@ def links_resolve(chapter: Chapter) -> list[str]:
     ]
 
 
+def plain_python(chapter: Chapter) -> list[str]:
+    """No magics: scripts and other kinds of notebooks are made of the chapters."""
+    complaints = []
+    for index, cell in chapter.code():
+        try:
+            ast.parse(cell.source)
+        except SyntaxError as error:
+            complaints.append(f"cell {index}: {error}")
+    return complaints
+
+
+def plots_know_their_pictures(chapter: Chapter) -> list[str]:
+    """Stored by tools/notebooks.py, a plot says where its pictures stand, for its twin on dark pages."""
+    outputs = ((index, output.get("data", {})) for index, cell in chapter.code() for output in cell.outputs)
+    pngs = ((index, data["image/png"]) for index, data in outputs if "image/png" in data)
+    return [f"cell {index}: run `make notebooks`" for index, png in pngs if b"Pictures" not in base64.b64decode(png)]
+
+
 RULES = (plain_markdown, nothing_raw, details_blocks, executed_in_order, portable_outputs, approximate_asserted)
-RULES += (code_fits, images_described, links_resolve)
+RULES += (code_fits, images_described, links_resolve, plain_python, plots_know_their_pictures)
