@@ -157,6 +157,7 @@ def test_the_command_reports_in_words_and_as_json_and_grades_a_constant_map_as_g
         "rollout",
         "occlusion, gray",
     }
+    assert report["beside"]["rollout"] == recorded_marks("rollout", shipped=True) != recorded_marks("rollout")
     assert report["notes"][0].startswith("find: its map is the same everywhere in 100% of the scenes")
     lines = list(report_lines(report))
     assert "0.03 (0.03–0.03)" in lines[1] and "measured on the exam's models, not on yours" in lines[-1]
