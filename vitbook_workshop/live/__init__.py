@@ -4,7 +4,7 @@
 question about one image file, behind `vitbook explain`.
 """
 
-from vitbook_workshop.live.figures import ask, paint, patches, places, query, scale, shares, steps, train
+from vitbook_workshop.live.figures import ask, exam, paint, patches, places, query, scale, shares, steps, train
 from vitbook_workshop.live.your_model import explore
 
-__all__ = ["ask", "explore", "paint", "patches", "places", "query", "scale", "shares", "steps", "train"]
+__all__ = ["ask", "exam", "explore", "paint", "patches", "places", "query", "scale", "shares", "steps", "train"]

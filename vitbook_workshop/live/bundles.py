@@ -2,7 +2,7 @@
 
 In the folder `scripts`, a figure has its own script, HTML and a thread that computes:
 
-ask      a model's answer, and interference with it      worker.js      the thread of `ask` and `inside`
+ask      a model's answer, and interference with it      worker.js      the thread of `ask`, `inside` and `exam`
 train    a model that learns the digits                  learner.js     the thread of `train` and `shares`
 query    a query among four keys                         live.js        starts a figure when a reader wants it
 scale    the width, and the softmax                      shared.js      what all figures use
@@ -12,6 +12,7 @@ shares   a model that learns from some of the digits     camera.js      a camera
 steps    a recorded run of `train`, epoch by epoch       easel.js       the thread of `paint`
 paint    a model that learns to paint the digits
 inside   the drawing of the model, and what its parts hold
+exam     which patches decide, and who finds them
 
 forward.js    Equations 1 to 4, as vit.py has them       images.js      image → what the model sees, as Pillow does it
 modern.js     what came after, as modern.py has it       weights.js     safetensors → model
@@ -30,7 +31,7 @@ from importlib.resources.abc import Traversable
 COMPUTING = ("matrix.js", "weights.js", "images.js", "forward.js")
 THREADS = {"ask": ("modern.js", "worker.js"), "train": ("gradient.js", "learner.js")}
 THREADS |= {"paint": ("gradient.js", "painter.js", "easel.js")}
-THREAD_OF = {"ask": "ask", "inside": "ask", "train": "train", "shares": "train", "paint": "paint"}
+THREAD_OF = {"ask": "ask", "inside": "ask", "train": "train", "shares": "train", "paint": "paint", "exam": "ask"}
 SHARED = {"ask": ("pad.js", "camera.js"), "train": ("pad.js", "learning.js"), "steps": ("learning.js",)}
 NEEDS = {  # data that a figure loads
     "ask": ("model-{model}", "album"),
@@ -43,6 +44,7 @@ NEEDS = {  # data that a figure loads
     "steps": ("run",),
     "paint": ("digits",),
     "inside": ("model-{model}", "photograph"),
+    "exam": ("scenes",),
 }
 
 

@@ -19,10 +19,14 @@ from vitbook.data import Split, album_credits, digits
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import merged
 from vitbook.modern import ModernViT
+from vitbook.planted import COLORS, CONFIG, TEXTURES
 from vitbook.positions import sincos_positions, sincos_positions_2d
-from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer
+from vitbook_workshop.exam.grading import exam_model
+from vitbook_workshop.exam.heads import twin_scenes
 
+EXAM_SCENES = 6
 FIRST = "bird_kingfisher"  # of the album
 MODELS = (VisionTransformer, ModernViT, DistilledVisionTransformer)  # that forward.js and modern.js compute
 MOST_NUMBERS = 100_000_000  # of a model: in float32, 533 of the 536 million letters that Chromium takes in a script
@@ -138,6 +142,46 @@ def packed_digits() -> dict:
         mean=data.mean.tolist(),
         std=data.std.tolist(),
     )
+
+
+def packed_exam() -> dict:
+    """Scenes of compare for exam.js, each with its key, the gray patch first, and the patch in which each twin differs.
+
+    Pixels are whole levels, so that the page and its reader see the same. All that the model answers wrongly, or alike
+    for a scene and its twin, are left out.
+    """
+    model, size = exam_model("compare"), CONFIG.patch_size
+    twins = {change: twin_scenes(change, 4 * EXAM_SCENES) for change in ("cue", "color")}
+    here = twins["cue"][0]
+    levels = {"pixels": _levels(here.images)} | {change: _levels(pair[1].images) for change, pair in twins.items()}
+    with torch.no_grad():
+        told = {name: model(x.float() / 127.5 - 1).argmax(dim=1) for name, x in levels.items()}
+    right = told["pixels"] == here.labels
+    for change, (_, there) in twins.items():
+        right &= (told[change] == there.labels) & (there.labels != here.labels)
+    scenes = []
+    for i in right.nonzero()[:EXAM_SCENES, 0].tolist():
+        textures, colors = here.textures[i].flatten(), here.colors[i].flatten()
+        key = sorted(here.key[i].flatten().nonzero()[:, 0].tolist(), key=lambda place: colors[place].item())
+        patches = {n: f"{COLORS[colors[n]]} {TEXTURES[textures[n]]}" for n in textures.nonzero()[:, 0].tolist()}
+        scene = dict(pixels=_packed_levels(levels["pixels"][i]), key=key, patches=patches)
+        for change, place in zip(("cue", "color"), key, strict=True):
+            row, column = (size * part for part in divmod(place, 6))
+            scene[change] = _packed_levels(levels[change][i, :, row : row + size, column : column + size])
+        scenes.append(scene)
+    preprocessing = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3, image_size=(24, 24))  # −1 is black, 1 white
+    trained = Pretrained(model, preprocessing, COLORS[1:], "vitbook", ())
+    return dict(model=packed_model(trained), scenes=scenes)
+
+
+def _levels(images: torch.Tensor) -> torch.Tensor:
+    """−1 to 1 in whole levels, 0 to 255."""
+    return ((images + 1) * 127.5).round().clamp(0, 255).byte()
+
+
+def _packed_levels(image: torch.Tensor) -> str:
+    """(3, H, W), red, green and blue of each pixel, row by row, in base64."""
+    return base64.b64encode(image.permute(1, 2, 0).contiguous().numpy().tobytes()).decode()
 
 
 def packed_vectors() -> dict:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image
@@ -25,6 +26,7 @@ from vitbook_workshop.live.figure_data import (
     album,
     data_address,
     packed_digits,
+    packed_exam,
     packed_model,
     packed_places,
     packed_run,
@@ -43,6 +45,7 @@ CHAPTERS = {
     "shares": "12_data",
     "steps": "10_training",
     "paint": "29_painting",
+    "exam": "28_exam",
 }
 INVITATIONS = {
     "ask": "Ask the model yourself",
@@ -54,6 +57,7 @@ INVITATIONS = {
     "shares": "Train on fewer digits",
     "steps": "Go through the run",
     "paint": "Train a painter",
+    "exam": "Take the exam",
 }
 SIDE = 240  # of the still, in pixels
 
@@ -129,6 +133,19 @@ def _paint_still() -> str:
     )
     alt = "Ten coarse gray images: random pixels on the left, from which a handwritten digit emerges to the right."
     return host("paint", "", f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>{says}</p>")
+
+
+def exam() -> LiveFigure:
+    """Scenes whose answer two patches decide: the reader looks for them, maps do, and heads are carried from twins."""
+    packed = packed_exam()
+    levels = np.frombuffer(base64.b64decode(packed["scenes"][0]["pixels"]), np.uint8).reshape(24, 24, 3)
+    picture = Image.fromarray(levels).resize((240, 240), Image.Resampling.NEAREST)
+    alt = "A gray noisy square with five small textured patches, one gray and four colored."
+    still = (
+        f"<p>{_picture(picture, alt, 'PNG')}</p>\n<p>One of the four colored patches has the gray patch's texture, and "
+        "its color is the answer. Which two patches decide? Look for them, then see what three maps point at.</p>"
+    )
+    return LiveFigure(host("exam", "", still), "Which patches decide?", scripts_for("exam", {"scenes": packed}))
 
 
 def shares() -> LiveFigure:
@@ -308,7 +325,7 @@ def site_files() -> dict[str, str]:
     classifiers = {name: model for name in names if (model := load_pretrained(f"vitbook:{name}")).class_names}
     models = {f"model-{name}": packed_model(model) for name, model in classifiers.items()}
     parts = models | {"album": album(), "digits": packed_digits(), "photograph": album()[0]}
-    parts |= {"vectors": packed_vectors(), "positions": packed_places(), "run": packed_run()}
+    parts |= {"vectors": packed_vectors(), "positions": packed_places(), "run": packed_run(), "scenes": packed_exam()}
     scripts = {"live": source("live.js")} | {name: delivered(name, part) for name, part in parts.items()}
     for figure in NEEDS:
         scripts |= scripts_for(figure)

@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from vitbook import activation_patching
 from vitbook._common.images import decode_image
 from vitbook.attention_maps import logit_lens, recorded_attention, residual_stream
+from vitbook.attribution import occlusion
 from vitbook.data import album, album_credits, photograph
 from vitbook.distillation import DistilledVisionTransformer
 from vitbook.finetuning import add_lora
@@ -189,6 +191,27 @@ def test_what_came_after_2021_is_computed(scripts):
     for changes in LATER:
         trained = small_vit(ModernViT, **changes)
         assert_same(said_by(scripts, trained), torch_says(trained, seen_by(trained)), str(changes))
+
+
+def test_a_head_is_carried_from_another_photograph_and_each_patch_is_covered_alone(scripts):
+    trained = small_vit()
+    scripts.load(trained)
+    images = {name: photograph(name) for name in ("china", "flower")}
+    here, there = (trained.preprocessing(image) for image in images.values())
+    for name in ("flower", "china"):
+        scripts.see(images[name].permute(1, 2, 0).numpy())
+        scripts.run("(name) => { photographs.set(name, photographs.get('it')); }", name)
+    for block in range(2):
+        for number in range(3):
+            part = activation_patching.head(trained.model, block, number)
+            mine = scripts.ask(carried={"from": "flower", "block": block, "head": number})[0]
+            theirs = activation_patching.patched(trained.model, here, there, [part])[0]
+            torch.testing.assert_close(mine, theirs, **TOLERANCE)
+            assert (mine - scripts.ask()[0]).abs().max() > 1e-3
+    k = scripts.ask()[0].argmax().item()
+    all_covered = scripts.call("coverEach", name="it").view(16, 7)[:, k]
+    fallen = occlusion(trained.model, here, torch.tensor([k]), (3, 5))
+    torch.testing.assert_close((all_covered[0] - all_covered[1:]).view(1, 3, 5), fallen, **TOLERANCE)
 
 
 def test_both_tokens_of_a_distilled_model_are_heard(scripts):

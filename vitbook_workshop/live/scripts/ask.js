@@ -223,17 +223,7 @@ async function ask(root, thread, model, album) {
    */
   function rollout(column, query) {
     const places = placesOf(column);
-    let reached = places.map((_, place) => Number(place === places.indexOf(query)));
-    for (const all of [...answers[column].attention].reverse()) {
-      const before = reached.map((share) => share / 2);
-      reached.forEach((share, i) => {
-        for (let head = 0; head < num_heads; head++) {
-          const first = (head * tokens + i) * tokens;
-          before.forEach((_, j) => (before[j] += (share * all[first + j]) / (2 * num_heads)));
-        }
-      });
-      reached = before;
-    }
+    const reached = rolledOut(answers[column].attention, num_heads, tokens, places.indexOf(query));
     const shares = new Array(tokens);
     places.forEach((token, place) => (shares[token] = reached[place]));
     return shares;

@@ -12,10 +12,11 @@
  * @property {number[]} [before] the order of the patches' tokens before their positions are added: place i gets token before[i]
  * @property {number[]} [after] their order after that
  * @property {string[]} [removed] heads that say nothing, as "block.head": their output is zero
+ * @property {{block: number, head: number, output: Matrix}} [carried] what one head gave for another image, (T, D/h)
  */
 
 /**
- * What a change is in one block: the heads that it removes there, by number.
+ * What a change is in one block: the heads that it removes there, by number, and the one that it carries there.
  * @typedef {Omit<Change, "removed"> & {removed: Set<number>}} Here
  *
  * A linear map or a LayerNorm, and what each computation leaves behind.
@@ -45,7 +46,8 @@ function tokens(model, images, change, trace) {
   let z = model.parts.embed(model, images, change, trace); // Eq. 1
   Object.values(model.encoder.blocks).forEach((block, index) => {
     trace.blocks.push({ x: z });
-    const here = { ...change, removed: headsOut(change, index) };
+    const carried = change.carried?.block === index ? change.carried : undefined;
+    const here = { ...change, removed: headsOut(change, index), carried };
     z = encoderBlock(block, z, model, here, trace.blocks[index]); // Eqs. 2 and 3
   });
   trace.z = z;
@@ -203,6 +205,9 @@ function attend(attn, x, { config, parts }, here, trace) {
       if (!here.removed.has(head)) {
         times(p, v, heads.part(b * T, T, head * width, width)); // · V
       }
+    }
+    if (here.carried) {
+      heads.part(b * T, T, here.carried.head * width, width).set(here.carried.output);
     }
   }
   return linear(heads, attn.proj);

@@ -26,6 +26,26 @@ function softmaxOf(scores) {
   return powers.map((power) => power / total);
 }
 
+/**
+ * Attention rollout: how much of each token has reached one of them, over all blocks.
+ * @param {ArrayLike<number>[]} attention of each block, (heads, tokens, tokens)
+ * @returns {number[]} their sum is 1
+ */
+function rolledOut(attention, heads, tokens, token) {
+  let reached = Array.from({ length: tokens }, (_, i) => Number(i === token));
+  for (const all of [...attention].reverse()) {
+    const before = reached.map((share) => share / 2);
+    reached.forEach((share, i) => {
+      for (let head = 0; head < heads; head++) {
+        const first = (head * tokens + i) * tokens;
+        before.forEach((_, j) => (before[j] += (share * all[first + j]) / (2 * heads)));
+      }
+    });
+    reached = before;
+  }
+  return reached;
+}
+
 /** Whole numbers of eight bits from base64. */
 const wholeNumbers = (text) => Int8Array.from(atob(text), (letter) => (letter.charCodeAt(0) << 24) >> 24);
 

@@ -39,7 +39,38 @@ const answers = {
       return answer(photographs.get(name), { ...change, removed }).logits;
     });
   },
+
+  /** The logits with no patch covered, then with each one alone: (N + 1, K), all images in one batch. */
+  coverEach({ name }) {
+    const { space, model, preprocessing } = loaded;
+    const { tokens: T, prefix } = model.config;
+    return space.forNow(() => {
+      const numbers = normalize(photographs.get(name), preprocessing);
+      const images = space.matrix(1 + T - prefix, numbers.length);
+      for (let i = 0; i < images.rows; i++) {
+        images.part(i, 1).data.set(coverPatches(numbers.slice(), model.config, i ? [i - 1] : []));
+      }
+      return forward(model, images).data.slice();
+    });
+  },
 };
+
+/** @typedef {{from: string, block: number, head: number}} Carried the name of a photograph, and a head */
+
+/**
+ * What a head gives for a photograph, before W_O: (T, D/h).
+ * @param {Carried} carried
+ */
+function headOutput({ from, block, head }) {
+  const { space, model, preprocessing } = loaded;
+  const numbers = normalize(photographs.get(from), preprocessing);
+  const images = space.matrix(1, numbers.length);
+  images.data.set(numbers);
+  const trace = { blocks: [] };
+  forward(model, images, {}, trace);
+  const width = model.config.dim / model.config.num_heads;
+  return trace.blocks[block].heads.part(0, model.config.tokens, head * width, width);
+}
 
 /** Of one file after the other: together they may be more than a page could hold twice. */
 function* allTensors(files) {
@@ -52,10 +83,11 @@ function* allTensors(files) {
  * Logits, attention weights (L, h, T, T), queries, keys and values (L, T, 3D), the logit lens (L + 1, K), and cosine
  * similarities of the tokens before the first block and after each (L + 1, T, T), as arrays.
  * @param {Pixels} image
- * @param {Change & {pixels?: number[], covered?: number[]}} interference a shuffled order of patches, covered patches
+ * @param {Omit<Change, "carried"> & {pixels?: number[], covered?: number[], carried?: Carried}} interference a shuffled
+ *   order of patches, covered patches, and a head whose output is that for another photograph
  */
 function answer(image, interference = {}, inside = false) {
-  const { pixels, covered = [], ...change } = interference;
+  const { pixels, covered = [], carried, ...change } = interference;
   const { space, model, preprocessing } = loaded;
   const { config } = model;
   return space.forNow(() => {
@@ -64,7 +96,8 @@ function answer(image, interference = {}, inside = false) {
     const images = space.matrix(1, numbers.length);
     images.data.set(numbers);
     const trace = { blocks: [] };
-    const logits = forward(model, images, change, trace).data.slice();
+    const given = carried && { ...carried, output: headOutput(carried) };
+    const logits = forward(model, images, { ...change, carried: given }, trace).data.slice();
     return {
       logits,
       attention: trace.blocks.map(({ weights }) => weights.data.slice()),
