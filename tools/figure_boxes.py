@@ -18,11 +18,13 @@ class Canvas(FigureCanvasAgg):
     def print_figure(self, filename, *, metadata=None, **options):
         self.draw()  # the layout is found while drawing
         height = self.figure.bbox.height
+        pictures = [ax for ax in self.figure.axes if ax.images or any(isinstance(c, QuadMesh) for c in ax.collections)]
+        legends = [legend for ax in pictures if (legend := ax.get_legend())] + (self.figure.legends if pictures else [])
+        keys = [mark for legend in legends for mark in legend.get_patches()]  # of the pictures' colors
         boxes = []
-        for ax in self.figure.axes:
-            if ax.images or any(isinstance(mark, QuadMesh) for mark in ax.collections):
-                left, bottom, right, top = ax.get_window_extent().extents
-                boxes.append([round(edge) for edge in (left, height - top, right, height - bottom)])
+        for part in [*pictures, *keys]:
+            left, bottom, right, top = part.get_window_extent().extents
+            boxes.append([round(edge) for edge in (left, height - top, right, height - bottom)])
         return super().print_figure(filename, metadata={**(metadata or {}), KEY: json.dumps(boxes)}, **options)
 
 
