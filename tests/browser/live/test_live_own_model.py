@@ -97,6 +97,7 @@ def test_registers_are_asked_and_are_no_patches(browser, tmp_path):
 
     labels = [label.partition(": most on ")[2] for label in figure.heads("untouched")]
     assert labels == [most(row) for row in weights[:, :, 0].flatten(0, 1)]
+    figure.page.locator("[data-column=untouched] .heads button").nth(3).click()
     caption = figure.page.locator(".caption")
     for press, token in (("[data-patch='7']", 3 + 7), ("[name=token] >> nth=2", 2)):
         figure.page.locator(press).click()
