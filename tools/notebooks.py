@@ -179,8 +179,11 @@ def normalize(notebook: NotebookNode, name: str) -> None:
         fold(cell)
         cell.pop("attachments", None)
         if cell.cell_type == "code":
+            alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt")
             for output in cell.outputs:
                 normalize_output(output)
+                if alt and "image/png" in output.get("data", {}):
+                    output.metadata["image/png"] = {"alt": alt} | output.metadata.get("image/png", {})  # for nbconvert
         else:
             cell.pop("outputs", None)
             cell.pop("execution_count", None)
