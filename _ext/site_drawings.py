@@ -40,7 +40,7 @@ def add_colors(app: Sphinx, pagename: str, templatename: str, context: dict, doc
     """The book's colors as CSS variables, `--vit-query` and so on, for style sheets and live figures; fonts ahead."""
     themes = (f"html[data-theme={theme}]{{{variables(theme)}}}" for theme in ("light", "dark"))
     fonts = (context["pathto"](f"_static/fonts/{name}.woff2", 1) for name in FONTS)
-    ahead = (f'<link rel="preload" href="{font}" as="font" type="font/woff2" crossorigin />' for font in fonts)
+    ahead = (f'<link rel="preload" href="{font}" as="font" type="font/woff2" crossorigin="" />' for font in fonts)
     context["metatags"] = f"{context.get('metatags', '')}<style>{''.join(themes)}</style>{''.join(ahead)}"
 
 

@@ -24,6 +24,7 @@ PARTS = (
     "site_icons",  # a font of the icons that are shown
     "site_dark_figures",  # plots a second time, for dark pages
     "accessible",  # keyboards, screen readers, contrast
+    "site_epub",  # the book as an EPUB
     "site_sharing",  # descriptions for search engines and shared links
 )
 

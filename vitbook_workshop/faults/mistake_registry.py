@@ -77,7 +77,7 @@ class Cards:
         cards = []
         for mistake in self.mistakes:
             lines = "".join(
-                f'<br><b>{label}</b> {f"""<a href="{url}">{escape(text)}</a>""" if url else escape(text)}'
+                f'<br /><b>{label}</b> {f"""<a href="{url}">{escape(text)}</a>""" if url else escape(text)}'
                 for label, text, url in _lines(mistake)
             )
             title = mistake.title[0].upper() + mistake.title[1:]

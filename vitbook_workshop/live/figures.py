@@ -265,7 +265,7 @@ def steps() -> LiveFigure:
 def _picture(picture: Image.Image, alt: str, kind: str) -> str:
     """An image within HTML."""
     size = f'width="{picture.width}" height="{picture.height}" style="max-width: 100%; height: auto"'
-    return f'<img src="{data_address(picture, kind)}" alt="{escape(alt)}" {size}>'
+    return f'<img src="{data_address(picture, kind)}" alt="{escape(alt)}" {size} />'
 
 
 def _ask_still(trained: Pretrained, name: str, entry: dict) -> str:
@@ -314,7 +314,7 @@ def host(figure: str, model: str, still: str) -> str:
         elsewhere = "Live in the page that <code>save</code> writes."
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
-        '<p class="invitation"><button class="live-start" type="button" disabled style="visibility: hidden">'
+        '<p class="invitation"><button class="live-start" type="button" disabled="" style="visibility: hidden">'
         f'{INVITATIONS[figure]}</button> <span class="elsewhere">{elsewhere}</span></p>\n</div>'
     )
 
