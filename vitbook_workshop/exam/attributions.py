@@ -29,9 +29,7 @@ def rise(
     """
     check_sizes(2, masks=masks)
     kept = torch.rand(1, masks, *grid, generator=generator) < 0.5
-    kept[:, 1::2] = ~kept[
-        :, : masks // 2 * 2 : 2
-    ]  # in pairs of opposites, so that each patch is hidden in half of them
+    kept[:, 1::2] = ~kept[:, : masks // 2 * 2 : 2]  # pairs of opposites: each patch is hidden in half of the masks
     shown = kept[0].flatten(1).float().to(images)  # (masks, N)
     scores = masked_scores(model, images, classes, kept.to(images.device), filling)
     means = scores @ shown / shown.sum(dim=0) - scores @ (1 - shown) / (1 - shown).sum(dim=0)

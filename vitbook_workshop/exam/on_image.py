@@ -17,8 +17,17 @@ from vitbook_workshop.exam.methods import ALL
 from vitbook_workshop.live.explain_file import at_size
 from vitbook_workshop.live.your_model import resized_model
 
-SHOWN = [name for name in ALL if name.split()[0] not in ("RISE", "SHAP", "border") and "color" not in name]
-SHOWN.remove("occlusion, another image")  # which needs one
+SHOWN = (  # those that need no other image, and not many forward passes
+    "by chance",
+    "center first",
+    "last block's attention",
+    "attention × value norm",
+    "rollout",
+    "gradient-weighted (Chefer)",
+    "gradient × input",
+    "integrated gradients",
+    "occlusion, gray",
+)
 
 
 @torch.no_grad()
