@@ -1,6 +1,6 @@
 """The book as an EPUB: what the theme and Jupyter Book leave open there.
 
-    jupyter-book build . --builder custom --custom-builder epub
+jupyter-book build . --builder custom --custom-builder epub
 """
 
 from sphinx.application import Sphinx
