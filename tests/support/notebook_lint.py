@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree
 
 import notebooks as notebook_tool
 from markdown_it import MarkdownIt
@@ -282,5 +283,17 @@ def plots_know_their_pictures(chapter: Chapter) -> list[str]:
     return [f"cell {index}: run `make notebooks`" for index, png in pngs if b"Pictures" not in base64.b64decode(png)]
 
 
+def html_well_formed(chapter: Chapter) -> list[str]:
+    """An EPUB takes no page whose tags are not closed."""
+    complaints = []
+    for index, cell in chapter.code():
+        for html in ("".join(output.get("data", {}).get("text/html", "")) for output in cell.outputs):
+            try:
+                ElementTree.fromstring(f"<div>{html}</div>")
+            except ElementTree.ParseError as error:
+                complaints.append(f"cell {index}: {error}")
+    return complaints
+
+
 RULES = (plain_markdown, nothing_raw, details_blocks, executed_in_order, portable_outputs, approximate_asserted)
-RULES += (code_fits, images_described, links_resolve, plain_python, plots_know_their_pictures)
+RULES += (code_fits, images_described, links_resolve, plain_python, plots_know_their_pictures, html_well_formed)
