@@ -18,7 +18,7 @@ NAME = "vitbook-offline"
 ELSEWHERE = re.compile(
     r'<(?:script|img)\b[^>]*\bsrc="https?:[^>]*|<link\b(?=[^>]*\brel="stylesheet")[^>]*\bhref="https?:[^>]*'
 )
-AHEAD = re.compile(r'<link rel="preload"[^>]* crossorigin />')  # browsers forbid it to a page in a folder
+AHEAD = re.compile(r'<link rel="preload"[^>]*\bcrossorigin\b[^>]*>')  # browsers forbid it to a page in a folder
 
 
 def contents(site: Path) -> dict[str, bytes]:
