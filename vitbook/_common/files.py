@@ -4,9 +4,11 @@ import json
 import os
 import secrets
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -61,6 +63,11 @@ def read_json(path: Path) -> dict | None:
     if not isinstance(content, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(content).__name__}")
     return content
+
+
+def read_table(name: str) -> dict[str, Any]:
+    """A TOML file that comes with the package."""
+    return tomllib.loads((ASSETS / name).read_text(encoding="utf-8"))
 
 
 def refuse_pipes(path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitbook._common.files import read_json
+from vitbook.pretrained.other_formats import named
 from vitbook.pretrained.preprocessing import INTERPOLATIONS
 from vitbook.pretrained.published import imagenet_classes
 
@@ -24,27 +25,6 @@ for name in ("clip", "chinese_clip", "metaclip_2", "altclip"):
 for name in ("siglip", "siglip2"):
     _DEFAULTS[f"{name}_vision_model"] = dict(layer_norm_eps=1e-6, hidden_act="gelu_pytorch_tanh")
 _BOTH_TOWERS = ("clip", "siglip", "siglip2", "chinese_clip", "metaclip_2", "altclip")  # with text towers beside
-# timm's models with names of ours that compute something else, and what they are
-_OTHER_ARCHITECTURES = {
-    r"_rope_": "a RoPE-ViT, whose rotation our model lacks",
-    r"_rpn_": "a ViT with norms behind its branches",
-    r"_xp_|pwee": "a ViT of parallel blocks",
-    r"\d+x2_": "a ViT of parallel branches",
-    r"radio": "RADIO, which has no last norm",
-    r"intern300m": "InternViT, which has no last norm",
-    r"^aimv2": "AIMv2",
-    r"^beit3": "BEiT-3",
-    r"^beit": "BEiT",
-    r"^vit_pe_": "a Perception Encoder",
-    r"sapiens": "Sapiens 2",
-    r"^eva": "an EVA",
-    r"relpos": "a ViT of relative positions",
-    r"^vit_.*(_r\d*_|resnet|_mci_)": "a hybrid, whose patches a convolutional network makes",
-    r"^sam|samvit": "SAM",
-    r"_reg\d_map_|test_vit3": "a ViT whose attention pooling sees registers, too",
-    r"test_vit4": "a ViT with RMSNorm",
-    r"naflex": "a NaFlex model",
-}
 # of timm's models, what neither their tensors nor their family tell
 _ARCHITECTURES: dict[str, dict[str, Any]] = {
     r"_clip_": dict(norm_eps=1e-5),
@@ -132,8 +112,7 @@ def _of_timm(config: dict) -> Stated:
     """What timm's config.json states. An architecture's name stands for its settings, as in timm itself."""
     name = str(config["architecture"]).partition(".")[0]
     arguments, cfg = config.get("model_args") or {}, config.get("pretrained_cfg") or config
-    other = next((what for pattern, what in _OTHER_ARCHITECTURES.items() if re.search(pattern, name)), None)
-    other = None if name.startswith("eva_large_patch14") else other  # which is plain but for its name
+    other = "" if name.startswith("eva_large_patch14") else named("architectures", [name])  # plain but for its name
     if other or not re.match(r"(vit|deit3?|flexivit|eva_large|test_vit\d?)(_|$)", name):
         raise ValueError(f"timm's {name} is {other or 'no plain Vision Transformer'}, which is not read")
     model: dict[str, Any] = {}

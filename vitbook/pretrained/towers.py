@@ -16,46 +16,14 @@ from vitbook._common.suggestions import listed
 from vitbook.contrastive import ScaleAndBias, SubwordTextTower, TwoTowers
 from vitbook.modern import ModernConfig
 from vitbook.pretrained.hub import fetch_from_hub
-from vitbook.pretrained.layouts import CLIP, CLIP_HUB, Layout, Names
+from vitbook.pretrained.layouts import TABLES, Layout
 from vitbook.pretrained.loading import load_pretrained, open_weights
 from vitbook.pretrained.preprocessing import Preprocessing
 from vitbook.pretrained.stated import ACTIVATION
 from vitbook.pretrained.weight_files import tensors_in
 
-# The text towers of CLIP and SigLIP at Hugging Face
-CLIP_TEXT = replace(
-    CLIP,
-    outside=(
-        Names("embedding.weight", "text_model.embeddings.token_embedding.weight"),
-        Names("positions", "text_model.embeddings.position_embedding.weight", "S D -> 1 S D"),
-        Names("norm.{weight,bias}", "text_model.final_layer_norm.{weight,bias}"),
-        Names("project.weight", "text_projection.weight"),
-    ),
-    block="text_model.encoder.layers.{i}.",
-)
-SIGLIP_TEXT = replace(
-    CLIP_TEXT,
-    name="siglip",
-    outside=(*CLIP_TEXT.outside[:-1], Names("project.{weight,bias}", "text_model.head.{weight,bias}")),
-)
-# CLIP's in the names of its authors and of OpenCLIP, and SigLIP's in OpenCLIP's
-CLIP_TEXT_HUB = replace(
-    CLIP_HUB,
-    outside=(
-        Names("embedding.weight", "token_embedding.weight"),
-        Names("positions", "positional_embedding", "S D -> 1 S D"),
-        Names("norm.{weight,bias}", "ln_final.{weight,bias}"),
-        Names("project.weight", "text_projection", "D k -> k D"),
-    ),
-    block="transformer.resblocks.{i}.",
-)
-CLIP_TEXT_CUSTOM = replace(CLIP_TEXT_HUB, prefix="text.")
-SIGLIP_TEXT_HUB = replace(
-    CLIP_TEXT_CUSTOM,
-    name="siglip",
-    outside=(*CLIP_TEXT_HUB.outside[:-1], Names("project.{weight,bias}", "text_projection.{weight,bias}")),
-)
-TEXT_TOWERS = (CLIP_TEXT, SIGLIP_TEXT, CLIP_TEXT_HUB, CLIP_TEXT_CUSTOM, SIGLIP_TEXT_HUB)
+CLIP_TEXT = TABLES["CLIP_TEXT"]
+TEXT_TOWERS = [TABLES[f"{name}_TEXT"] for name in ("CLIP", "SIGLIP", "CLIP_HUB", "CLIP_CUSTOM", "SIGLIP_HUB")]
 
 # What a text_config leaves out where it is as transformers' classes have it
 _DEFAULTS: dict[str, dict[str, Any]] = {

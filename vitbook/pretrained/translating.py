@@ -24,32 +24,9 @@ from vitbook.pretrained.layouts import (
     Layout,
     Row,
 )
+from vitbook.pretrained.other_formats import named
 from vitbook.vit import VisionTransformer
 
-# Families without a table, by what only their names contain; the first that matches is named in the error.
-_OTHER_FAMILIES = {
-    "a Swin Transformer": r"layers\.\d+\.blocks\.\d+\.",
-    "a masked autoencoder with its decoder": r"\bdecoder",
-    "CLIP with a ResNet": r"visual\.(layer1|attnpool)\b",
-    "a NaFlex model of timm": r"\bembeds\.proj\b",
-    "a big_vision model with all blocks in one array": r"encoderblock/",
-    "a ViT of transformers in Flax": r"encoder\W(layers?\W)?\d+\W.*query\Wkernel",
-    "a detector, YOLOS": r"detection_tokens",
-    "SAM or a ViTDet": r"\brel_pos_[hw]\b",
-    "V-JEPA 2": r"\bpredictor\.|patch_embeddings\.proj\.weight",
-    "RADIO": r"input_conditioner|patch_generator|summary_idxs",
-    "AIMv2": r"\brms_norm1\b|patch_embed\.norm\.weight|preprocessor\.patchifier|trunk\.blocks",
-    "a ViT of vit-pytorch": r"to_patch_embedding\.|transformer\.layers\.\d+\.\d+\.",
-    "a Perception Encoder": r"(?s)norm_pre\..*attn_pool\.|attn_pool\..*norm_pre\.|visual\.attn_pool\.",
-    "BEiT-3": r"\battn\.norm\.|\bmlp\.norm\.|beit3",
-    "a RoPE-ViT": r"\brope\.freqs\b|freqs_cis",
-    "an EVA": r"q_bias\b(.|\n)*(norm_mlp|inner_attn_ln|mlp\.(fc1_g|w1|norm))",
-    "a BEiT, a data2vec or an EVA": r"relative_position|\.[qv]_bias\b|\blambda_1\b",
-    "a ViT with parallel branches": r"\battns\.\d|blocks\.\d+\.in_proj\.",
-    "a hybrid of a ResNet and a ViT": r"patch_embed\.backbone\.",
-    "a ConvNeXt": r"\bdwconv\b|conv_dw\.",
-    "a ResNet": r"layer1\.0\.conv1|stages\.0\.layers\.0\.layer\.0\.convolution",
-}
 # Names beside a model's that belong to its training or its preprocessing, and that nothing here needs
 _NOT_THE_MODEL = re.compile(
     r"(.*\.)?(n_averaged|num_batches_tracked|(pixel_|image_)?(mean|std)|total_(ops|params))|(criterion|loss\w*|"
@@ -257,6 +234,5 @@ def _fits(state: Mapping[str, Tensor], layout: Layout, patches: Tensor, sides: t
 
 def _resemblance(state: Iterable[str]) -> str:
     """Which other family a checkpoint's names are like, for the end of an error message."""
-    names = "\n".join(state)
-    family = next((family for family, pattern in _OTHER_FAMILIES.items() if re.search(pattern, names)), None)
+    family = named("families", ["\n".join(state)])
     return f"; by its names this is {family}, which has no table here" if family else ""

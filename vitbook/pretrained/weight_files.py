@@ -24,6 +24,7 @@ from vitbook._common.files import read_whole, refuse_pipes
 from vitbook._common.suggestions import listed
 from vitbook.checkpoint import load_checkpoint
 from vitbook.pretrained.layouts import LAYOUTS, PATCHES
+from vitbook.pretrained.other_formats import named
 
 KINDS = "safetensors, npz, and what torch.save writes"
 # The files of weights in folders of transformers, timm and OpenCLIP, the best first; beside a run of ours, its best
@@ -33,45 +34,6 @@ _SAFE_PICKLES = (2, 10)  # the first torch that reads strangers' pickles safely
 _MAX_EXPANSION = 20  # times its own size that a zip may unpack to: weights hardly compress, a zip bomb does
 _MEAN = re.compile(r"(.*[._])?ema(_.*)?")  # the key of a mean of weights over training
 _ANCHORS = tuple({row.theirs[0] for layout in LAYOUTS for row in layout.rows(0) if row.ours == PATCHES})
-# What a file is by its beginning, and a zip by what is in it
-_BEGINNINGS = (
-    (rb"GGUF", "GGUF, a format of llama.cpp"),
-    (rb"\x89HDF", "HDF5, as Keras writes it"),
-    (rb"version https://git-lfs", "a pointer of Git LFS, in place of the file: git lfs pull brings it"),
-    (rb"\s*<(!doctype|!DOCTYPE|html|\?xml)", "a web page, in place of the file"),
-    (rb"\x08[\x01-\x14][\x12\x3a\x1a\x22\x2a]", "ONNX, an exported model: load the weights that it was made of"),
-    (rb"\x1f\x8b|BZh|\xfd7zXZ|7z\xbc\xaf|Rar!", "a compressed archive: unpack it"),
-    (rb"[\x80-\x8f\xde\xdf].{0,5}[\xa0-\xbf\xd9\xda]", "msgpack, as Flax writes it"),
-)
-_MEMBERS = {
-    r"(^|/)(constants\.pkl|code/.*\.py)$": "TorchScript, a program: save the state_dict() of its model",
-    r"(^|/)(serialized_exported_program\.json|archive_format|models/\w+\.json)$": "an exported program (.pt2): load "
-    "the weights that it was made of",
-    r"(^|/)model\.weights\.h5$": "a model of Keras",
-}
-# What a pickle would have to import, by its name there
-_OBJECTS = {
-    r"torch\.distributed\.(tensor|_tensor)|_shard": "DTensor, one process's share: save full_tensor() of each",
-    r"torchao": "tensors that torchao has quantized: save the weights before that",
-    r"argparse\.Namespace": "{0}, settings beside the weights: if you trust the file, allow them with "
-    "torch.serialization.add_safe_globals([argparse.Namespace])",
-    r"\.(nn|models?|vision_transformer)\.|^__main__\.|^torch\.nn\.modules": "{0}, a whole model: save its state_dict()",
-    "": "{0}",
-}
-# What a folder is by what lies in it, and the line that makes a file of it
-_FOLDERS = {
-    r"adapter_(config\.json|model\..*)": "an adapter of peft, without the model that it belongs to: "
-    "PeftModel.from_pretrained(base, folder).merge_and_unload().save_pretrained(other)",
-    r".*\.distcp|\.metadata": "a distributed checkpoint: torch.distributed.checkpoint.format_utils."
-    "dcp_to_torch_save(folder, 'weights.pth') makes a file of it",
-    r"zero_to_fp32\.py|global_step\d+": "DeepSpeed's: python zero_to_fp32.py . weights",
-    r"_METADATA|_CHECKPOINT_METADATA|manifest\.ocdbt|ocdbt\.process_.*": "Orbax's: save what its restore() gives with "
-    "numpy.savez(file, **flattened)",
-    r"saved_model\.pb|variables": "TensorFlow's",
-    r"flax_model\.msgpack|tf_model\.h5": "of transformers, for Flax or TensorFlow: "
-    "ViTModel.from_pretrained(folder, from_flax=True).save_pretrained(other)",
-    r".*\.onnx": "an exported model",
-}
 
 
 def read_file(path: Path, trusted: bool = False) -> tuple[Mapping, dict]:
@@ -112,8 +74,7 @@ def file_in(folder: Path) -> Path:
     there = sorted(one.name for one in folder.iterdir())
     inside = sorted({found.parent.name for name in IN_FOLDERS for found in folder.glob(f"*/{name}")})
     expected = f"expected {', '.join(IN_FOLDERS)} or best.json, got {listed(there) or 'nothing'}"
-    what = next((what for pattern, what in _FOLDERS.items() if any(re.fullmatch(pattern, n) for n in there)), None)
-    if what or inside:
+    if (what := named("folders", there, re.fullmatch)) or inside:
         what = f"weights are in {listed(inside)}: name one of these" if inside else f"the folder is {what}"
         raise ValueError(f"{folder}: {what}; {expected}")
     raise FileNotFoundError(f"no weights in {folder}: {expected}")
@@ -131,14 +92,13 @@ def _contents(path: Path, file: BinaryIO, trusted: bool) -> Mapping:
     beginning = file.read(64)
     if beginning[8:9] == b"{" and int.from_bytes(beginning[:8], "little") <= path.stat().st_size:
         return _mapped(load_file(path), file)  # which has checked it
-    kind = next((what for pattern, what in _BEGINNINGS if re.match(pattern, beginning, re.DOTALL)), None)
+    kind = named("beginnings", [beginning.decode("latin-1")], re.match)
     if kind and not beginning.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04")):
         raise ValueError(f"it is {kind}")
     zipped = zipfile.is_zipfile(file)
     if zipped:
         names = _check_zip(file)
-        kind = next((what for pattern, what in _MEMBERS.items() if any(re.search(pattern, n) for n in names)), None)
-        if kind:
+        if kind := named("members", names):
             raise ValueError(f"it is {kind}")
         if not any(name.endswith("data.pkl") for name in names):
             file.seek(0)
@@ -187,9 +147,7 @@ def _would_import(message: str) -> str:
     name = re.search(r"(?:GLOBAL|[Uu]nsupported (?:class|global)|Type) :?<?(?:class ')?([\w.]+\.\w+)", message)
     if not name:
         return "UnpicklingError"
-    name = name[1]
-    what = next(what for pattern, what in _OBJECTS.items() if re.search(pattern, name))
-    return f"to read it would run {what.format(name)}"
+    return f"to read it would run {named('objects', [name[1]]).format(name[1])}"
 
 
 def _check_zip(file: BinaryIO) -> list[str]:
@@ -262,8 +220,7 @@ def _as_tensor(name: str, value: object) -> Tensor:
         raise ValueError(f"{name!r}: expected a tensor of floating-point numbers under a name, got {got}")
     if type(value) not in (Tensor, torch.nn.Parameter):
         kind = f"{type(value).__module__}.{type(value).__name__}"
-        what = next((what for pattern, what in _OBJECTS.items() if pattern and re.search(pattern, kind)), kind)
-        raise ValueError(f"{name}: expected a plain tensor, got {what.format(kind)}")
+        raise ValueError(f"{name}: expected a plain tensor, got {named('objects', [kind]).format(kind)}")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         got = "quantized ones" if value.is_quantized else f"{value.layout} on {value.device}"
         raise ValueError(f"{name}: expected a tensor with all of its numbers, got {got}")
