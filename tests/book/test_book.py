@@ -70,7 +70,8 @@ def test_the_readme_on_pypi_leads_to_the_same_places() -> None:
 
 def test_sections_that_the_package_names_are_in_their_chapters() -> None:
     """Where a mistake, a question or a failure says to read."""
-    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "vitbook_workshop").rglob("*.py"))
+    paths = [path for kind in ("*.py", "*.toml") for path in (ROOT / "vitbook_workshop").rglob(kind)]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     named = set(re.findall(r'"(\d\d_\w+)(?:\.ipynb)?#([\w-]+)"', sources))
     anchors = {path.stem: lint.page_anchors(path) for path in CHAPTERS}
     assert len(named) > 50 and not [place for place in named if place[1] not in anchors.get(place[0], ())]

@@ -1,9 +1,11 @@
 """What is known of a mistake: a wrong variant of right code with its symptom and cause, shown as a card."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
 from vitbook_workshop.book_address import chapters_address, page_of
 
@@ -37,25 +39,21 @@ class Mistake:
         return re.sub(r"/blob/\w+", "", re.sub(r"/(issues|pull)/", "#", self.found)) or "our own"
 
 
-def wrong_variant(
-    mistakes: dict[str, Mistake],
-    section: str,
-    symptom: str,
-    cause: str,
-    caught_by: tuple[str, ...],
-    seen_in_a_model: tuple[str, ...] = (),
-    of: Callable | None = None,
-    found: str = "",
-) -> Callable[[Callable], Callable]:
-    """Put what is defined below into `mistakes`, by its name.
+SAID = tomllib.loads((files(__package__) / "mistakes.toml").read_text(encoding="utf-8"))
+
+
+def wrong_variant(mistakes: dict[str, Mistake], of: Callable | None = None) -> Callable[[Callable], Callable]:
+    """Put what is defined below into `mistakes`, by its name, with what mistakes.toml says of it.
 
     of: what it is a wrong variant of; for a class, what it derives from.
     """
 
     def register(variant: Callable) -> Callable:
         right = of or next(base for base in variant.__mro__[1:] if base.__module__ != variant.__module__)
-        where = section.replace("#", ".ipynb#")
-        mistakes[variant.__name__] = Mistake(variant, right, symptom, cause, where, caught_by, seen_in_a_model, found)
+        said = SAID[variant.__name__]
+        told = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+        where = said["where"].replace("#", ".ipynb#")
+        mistakes[variant.__name__] = Mistake(variant, right, **told | {"where": where})
         return variant
 
     return register

@@ -8,6 +8,7 @@ from small_models import differ, images, small_config
 
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.invariants import INVARIANTS
+from vitbook_workshop.faults.mistake_registry import SAID
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, broken_vit
 
 CAUGHT = [(mistake, name) for mistake in MISTAKES.values() for name in mistake.caught_by]
@@ -25,6 +26,10 @@ def test_what_it_breaks_is_seen_in_it_and_not_in_the_right_code(mistake, name):
     check(mistake.instead_of)
     with pytest.raises(AssertionError):
         check(mistake.variant)
+
+
+def test_nothing_is_said_of_a_mistake_that_is_not_there():
+    assert SAID.keys() == MISTAKES.keys()
 
 
 @every_mistake
