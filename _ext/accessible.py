@@ -38,8 +38,8 @@ REPAIRS = {
 # Draws each icon a second time, as SVG: 1.5 MB before the first word. The theme's fonts have the icons too.
 ICONS = re.compile(r'<script src="[^"]*/fontawesome\.js[^"]*"></script>\s*')
 
-# Without their size, what stands below them would move when they come. The cards' have a place of their own.
-IMAGE = re.compile(r'<img (?![^>]*\s(?:width|loading)=)(?=[^>]*\ssrc="([^"]*\b_images/[^"]+)")')
+# Without their size, what stands below them would move when they come.
+IMAGE = re.compile(r'<img (?![^>]*\swidth=)(?=[^>]*\ssrc="([^"]*\b_images/[^"]+)")')
 
 # The arguments of a long signature, one a line: <dd> in a <dl> that has no <dt>.
 ARGUMENTS = re.compile(
@@ -50,9 +50,13 @@ ARGUMENTS = re.compile(
 FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', re.S)
 
 
-# What a cell has printed.
-PRINTED = re.compile(r'(<div class="output [^>]*>\s*<div class="highlight"><pre)>(.*?)(?=</pre>)', re.S)
+# Code, and what it has printed.
+LISTING = re.compile(r'(<div class="highlight"><pre)>(.*?)(?=</pre>)', re.S)
 TAG = re.compile(r"<[^>]*>")
+
+# Code in a table, whose long names would take the other columns' room.
+NARROW = re.compile(r'(?<=<span class="pre">)[^<]*_[^<]*(?=</span></code>)')
+CELL = re.compile(r"<td.*?</td>", re.S)
 
 # Where the text's own controls begin, behind the bar of buttons above it; the page of results has no text.
 SKIP = ('<a href="#main-content">Skip to main content</a>', '<a href="#text">Skip to the text</a>')
@@ -65,10 +69,15 @@ def plain_arguments(match: re.Match) -> str:
     return f'<span class="sig-lines">{lines}</span>'
 
 
-def with_columns(printed: re.Match) -> str:
-    """What was printed, with the length of its longest line: the style sheet makes its letters fit on a phone."""
-    lines = unescape(TAG.sub("", printed[2])).splitlines()
-    return f'{printed[1]} style="--columns: {max(map(len, lines), default=1)}">{printed[2]}'
+def with_columns(listing: re.Match) -> str:
+    """A listing with the length of its longest line: the style sheet makes its letters fit on a phone and on paper."""
+    lines = unescape(TAG.sub("", listing[2])).splitlines()
+    return f'{listing[1]} style="--columns: {max(map(len, lines), default=1)}">{listing[2]}'
+
+
+def breakable(cell: re.Match) -> str:
+    """A cell whose names may break behind an underscore."""
+    return NARROW.sub(lambda name: name[0].replace("_", "_<wbr>"), cell[0])
 
 
 def repaired(html: str) -> str:
@@ -78,7 +87,7 @@ def repaired(html: str) -> str:
         html = html.replace(*SKIP).replace(*TEXT)
     if 'class="unbroken"' not in html:
         html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
-    html = PRINTED.sub(with_columns, html)
+    html = CELL.sub(breakable, LISTING.sub(with_columns, html))
     return ARGUMENTS.sub(plain_arguments, SPHINX_SEARCH.sub("", ICONS.sub("", html)))
 
 

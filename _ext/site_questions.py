@@ -13,7 +13,7 @@ from vitbook_workshop.course import quiz
 from vitbook_workshop.faults.mistakes import MISTAKES
 
 HEAD = "^## Exercises$"
-ASKED = "Before the exercises: which answer would you give? Open it, and see."
+ASKED = 'Before the exercises: which answer would you give? <span class="noprint">Open it, and see.</span>'
 
 
 def inline(text: str) -> str:
@@ -33,9 +33,16 @@ def drawn(number: int, question: quiz.Question) -> str:
     return "\n".join([*lines, "</div>"])
 
 
+def answers(questions: list[quiz.Question]) -> str:
+    """The right ones, for paper, where nothing can be opened."""
+    right = ("abcdefgh"[[shows for _, shows in question.answers].index("")] for question in questions)
+    return f"Answers: {', '.join(f'{number} {letter}' for number, letter in enumerate(right, start=1))}."
+
+
 def with_questions(notebook: dict, questions: list[quiz.Question]) -> dict:
     """Put a section of questions before the exercises of a notebook, which is changed."""
     asked = "\n\n".join(drawn(number, question) for number, question in enumerate(questions, start=1))
+    asked += f'\n\n<p class="onlyprint">{answers(questions)}</p>'
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown" and re.search(HEAD, text, re.M):

@@ -6,12 +6,10 @@
   addEventListener("beforeprint", () => {
     theme = page.dataset.theme;
     page.dataset.theme = "light";
-    folded = [...document.querySelectorAll("details:not([open], .hide)")];
+    const [title, book] = document.title.split(" — ");
+    page.style.setProperty("--page-title", JSON.stringify(title === book ? "" : title)); // the running head
+    folded = [...document.querySelectorAll("details:not([open], .hide, .question *)")];
     folded.forEach((details) => (details.open = true));
-  });
-  // Pictures below the fold wait until the rest is there, but not until somebody scrolls: paper has no scrolling.
-  addEventListener("load", () => {
-    document.querySelectorAll('img[loading="lazy"]').forEach((picture) => (picture.loading = "eager"));
   });
   addEventListener("afterprint", () => {
     page.dataset.theme = theme;
