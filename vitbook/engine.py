@@ -289,8 +289,7 @@ class Training:
 
         self.device = next(model.parameters()).device
         masked = isinstance(data.train.labels, MaskFiles)
-        self.labels: Any = data.train.labels
-        self.labels = self.labels if masked else self.labels.to(self.device)
+        self.labels: Any = data.train.labels if masked else cast(Tensor, data.train.labels).to(self.device)
         self.images, self.reader = data.train.images, None
         if isinstance(self.images, ImageFiles):
             self.reader = Reader(self.images, *([self.labels] if masked else []))
@@ -322,10 +321,8 @@ class Training:
         has = has_bfloat16(self.device)
         self.autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=config.bf16 and has)
         if config.bf16 and not has and self.rank == 0:
-            lacks = (
-                f"this {self.device.type.upper()} has no bfloat16 of its own and would take many times as long over it"
-            )
-            warnings.warn(f"{lacks}: training in float32", stacklevel=3)
+            lacks = "has no bfloat16 of its own and would take many times as long over it: training in float32"
+            warnings.warn(f"this {self.device.type.upper()} {lacks}", stacklevel=3)
 
         self.step = 0  # steps taken
         self.seconds = 0.0  # of training so far
@@ -333,16 +330,8 @@ class Training:
         self.best: dict = {}  # the record of the epoch that was best
         self.best_weights: dict[str, Tensor] = {}
         self.curve = torch.zeros(self.epoch_steps, 3, device=self.device)  # loss, accuracy, length of the gradient
-        self.read: Iterator[tuple[Tensor, ...]] = iter(
-            ()
-        )  # the batches of this epoch that are left, of images in files
-        self.state = {
-            "model": model,
-            "ema": self.ema,
-            "optimizer": self.optimizer,
-            "muon": self.muon,
-            "curve": self.curve,
-        }
+        self.read: Iterator[tuple[Tensor, ...]] = iter(())  # of images in files, this epoch's batches that are left
+        self.state = dict(model=model, ema=self.ema, optimizer=self.optimizer, muon=self.muon, curve=self.curve)
         described = getattr(model, "config", None)
         self.identity = {  # what makes this run this one: a resumed one must agree with it
             "config": asdict(config),
@@ -546,11 +535,7 @@ class Training:
         if self.writes:  # the whole history: no line is left of what a killed run did after its last checkpoint
             lines = "".join(json.dumps(record) + "\n" for record in self.history)
             write_whole(self.folder / "log.jsonl", lines.encode())
-        if "validation_accuracy" in record:
-            better = self.better(record, self.best)
-        else:
-            better = self.finished
-        if better:
+        if self.better(record, self.best) if "validation_accuracy" in record else self.finished:
             self.best = record
             self.best_weights = {name: tensor.clone() for name, tensor in self.evaluated.state_dict().items()}
             self.save("best", self.best_weights)

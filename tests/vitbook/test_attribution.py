@@ -18,7 +18,7 @@ from vitbook.attribution import (
     precision_at_k,
 )
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.exam.attributions import (
+from vitbook_workshop.exam.maps_from_papers import (
     attention_norms,
     gradient_times_input,
     integrated_gradients,

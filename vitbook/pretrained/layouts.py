@@ -170,8 +170,9 @@ def _as_ours(table: tuple[Names, ...]) -> tuple[Names, ...]:
 
 
 TABLES = _tables()
-GOOGLE, TIMM, TORCHVISION, CLIP = (TABLES[name] for name in ("GOOGLE", "TIMM", "TORCHVISION", "CLIP"))
-BIG_VISION, HUGGING_FACE = TABLES["BIG_VISION"], TABLES["HUGGING_FACE"]
+GOOGLE, BIG_VISION, TIMM = TABLES["GOOGLE"], TABLES["BIG_VISION"], TABLES["TIMM"]
+TORCHVISION, HUGGING_FACE = TABLES["TORCHVISION"], TABLES["HUGGING_FACE"]
+CLIP, CLIP_TEXT = TABLES["CLIP"], TABLES["CLIP_TEXT"]  # the image tower, and the text tower
 VITBOOK = Layout("vitbook", _as_ours(TIMM.outside), _OUR_BLOCK, _as_ours(TIMM.inside))
 
 PUBLISHED_TORCHVISION = TORCHVISION.renamed("torchvision", {"mlp.0": "mlp.linear_1", "mlp.3": "mlp.linear_2"})

@@ -20,11 +20,11 @@ from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
+from vitbook.pretrained.config_files import Stated, read_stated
 from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import CLASS, DISTILLATION, GAMMA, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
-from vitbook.pretrained.stated import Stated, read_stated
 from vitbook.pretrained.translating import Translation, translate
 from vitbook.pretrained.weight_files import IN_FOLDERS, Mapped, read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig

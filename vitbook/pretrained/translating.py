@@ -13,17 +13,7 @@ import torch
 from torch import Tensor
 
 from vitbook._common.suggestions import listed
-from vitbook.pretrained.layouts import (
-    CLASS,
-    DISTILLATION,
-    GAMMA,
-    LAYOUTS,
-    PATCHES,
-    POSITIONS,
-    REGISTERS,
-    Layout,
-    Row,
-)
+from vitbook.pretrained.layouts import CLASS, DISTILLATION, GAMMA, LAYOUTS, PATCHES, POSITIONS, REGISTERS, Layout, Row
 from vitbook.pretrained.other_formats import named
 from vitbook.vit import VisionTransformer
 

@@ -14,13 +14,13 @@ import vitbook
 from vitbook._common.files import write_whole
 from vitbook.checkpoint import save_checkpoint
 from vitbook.finetuning import add_lora
-from vitbook.pretrained import Pretrained, huggingface_config, load_pretrained, save_adapter, to_huggingface, to_timm
-from vitbook.pretrained.adapters import TRANSFORMERS
+from vitbook.pretrained import Pretrained, huggingface_config, load_pretrained, to_huggingface, to_timm
 from vitbook.pretrained.layouts import TIMM
 from vitbook.pretrained.loading import open_weights
 from vitbook.training import wilson_interval
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands import plain
+from vitbook_workshop.commands.lora_files import TRANSFORMERS, save_adapter
 from vitbook_workshop.commands.run_results import evaluate_run
 from vitbook_workshop.commands.run_settings import Run, read_run
 from vitbook_workshop.commands.trained_models import open_model

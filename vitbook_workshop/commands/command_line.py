@@ -156,7 +156,7 @@ class Evaluate:
                 print(*report.target_lines(facts), sep="\n")
                 if self.report:
                     title = plain(f"{opened.run.place} on {self.split} images")
-                    report.write_targets(facts, self.report, title, pictures)
+                    report.write_report(facts, self.report, report.target_page(facts, title, pictures))
                     print(plain(f"the report is in {self.report}"))
                 continue
             right, count = int((result.predictions == result.labels).sum()), len(result.labels)
@@ -170,7 +170,7 @@ class Evaluate:
                 images = opened.images(self.split)
                 facts = report.report(result, opened.data.class_names, images, known)
                 title = f"{opened.run.place} on {len(images):,} {self.split} images of {opened.data.name}"
-                report.write_report(facts, self.report, images, plain(title))
+                report.write_report(facts, self.report, report.report_page(facts, images, plain(title)))
                 print(*report.lines(facts), plain(f"the report is in {self.report}"), sep="\n")
         if len(accuracies) > 1:
             print(f"{self.split} accuracy {run_results.mean_and_spread(accuracies)}")
@@ -560,10 +560,10 @@ class Exam:
             raise ValueError(f"scenes must lie in 2 … 10000, got {self.scenes}")
 
     def __call__(self) -> None:
-        from vitbook_workshop.exam import by_name
+        from vitbook_workshop.exam import marks
 
-        report = by_name.examine(self.target, self.scenes, self.timeout)
-        print(by_name.as_json(report) if self.json else "\n".join(by_name.report_lines(report)))
+        report = marks.examine(self.target, self.scenes, self.timeout)
+        print(marks.as_json(report) if self.json else "\n".join(marks.report_lines(report)))
 
 
 @dataclass(frozen=True)

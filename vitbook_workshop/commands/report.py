@@ -101,23 +101,11 @@ def _worst(result: Evaluation, class_names: tuple[str, ...], split: Split) -> li
     ]
 
 
-def write_report(facts: dict[str, Any], path: Path, split: Split, title: str) -> None:
-    """The report as JSON or as a page that needs no other file, by the path's suffix, whole or not at all.
-
-    Raises ValueError for another suffix.
-    """
-    check_suffix(path)
+def write_report(facts: dict[str, Any], path: Path, page: str) -> None:
+    """All numbers as JSON where the path ends in .json, else the page; whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix.lower() == ".json":
-        write_whole(path, (json.dumps(_finite(facts), indent=2) + "\n").encode())
-    else:
-        write_whole(path, _page(facts, split, title).encode())
-
-
-def check_suffix(path: Path) -> None:
-    """Raise ValueError unless the path ends in .json or .html."""
-    if path.suffix.lower() not in (".json", ".html"):
-        raise ValueError(f"a report is .json or .html, got {path}")
+    text = json.dumps(_finite(facts), indent=2) + "\n" if path.suffix.lower() == ".json" else page
+    write_whole(path, text.encode())
 
 
 def _finite(value: Any) -> Any:
@@ -240,15 +228,11 @@ def worst_masks(opened: OpenedRun, split: Split, result: PixelEvaluation) -> str
     return f"<style>{style}</style>{head}{''.join(figures)}"
 
 
-def write_targets(facts: dict[str, Any], path: Path, title: str, pictures: str = "") -> None:
-    """As `write_report`, of labels, a number or masks; pictures: HTML to stand below."""
-    check_suffix(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+def target_page(facts: dict[str, Any], title: str, pictures: str = "") -> str:
+    """A page of labels, a number or masks; pictures: HTML to stand below."""
     lines = html.escape("\n".join(target_lines(facts)))
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-    page = f"{head}<pre>{lines}</pre>{pictures}</html>\n"
-    text = json.dumps(_finite(facts), indent=2) + "\n" if path.suffix.lower() == ".json" else page
-    write_whole(path, text.encode())
+    return f"{head}<pre>{lines}</pre>{pictures}</html>\n"
 
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;
@@ -258,8 +242,8 @@ th:first-child,td:first-child{text-align:left}figure{display:inline-block;width:
 figure img{width:100%;image-rendering:auto}figcaption{font-size:.85rem;overflow-wrap:anywhere}"""
 
 
-def _page(facts: dict[str, Any], split: Split, title: str) -> str:
-    """The report as a page."""
+def report_page(facts: dict[str, Any], split: Split, title: str) -> str:
+    """The report as a page, with the surest wrong answers."""
     names = [html.escape(row["name"]) for row in facts["classes"]]
     summary = "".join(f"<p>{html.escape(row)}</p>" for row in (lines(facts)[:2] + lines(facts)[-1:]))
     never = facts["never_named"]

@@ -16,13 +16,13 @@ from vitbook._common.images import read_pixels
 from vitbook._common.json_config import from_json
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.contrastive import cosines, name_probabilities
-from vitbook.pretrained import Preprocessing, Pretrained, adapters, load_adapter, load_pretrained
+from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.pretrained.loading import NOT_STATED, OpenedWeights, open_weights
 from vitbook.pretrained.preprocessing import STYLES
 from vitbook.pretrained.published import FAMILIES
-from vitbook.pretrained.towers import load_towers
 from vitbook.runtime import device
 from vitbook.vit import VisionTransformer
+from vitbook_workshop.commands import lora_files, text_towers
 
 
 def open_model(source: Path | str) -> Pretrained:
@@ -31,16 +31,16 @@ def open_model(source: Path | str) -> Pretrained:
     source: a checkpoint, which is the folder of a run, whose best weights are taken, or a JSON in it in which weights
     are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`, or the folder of an
     adapter, which names the model that it goes on. Raises FileNotFoundError where there is no checkpoint, and what
-    `load_pretrained` and `load_adapter` raise. Warns of what weights do not tell.
+    `load_pretrained` and `lora_files.load_adapter` raise. Warns of what weights do not tell.
     """
     if isinstance(source, Path):
         source = _best_in(source)
-    elif (adapter := read_json(Path(source, adapters.CONFIG))) is not None:
+    elif (adapter := read_json(Path(source, lora_files.CONFIG))) is not None:
         base = adapter.get("base_model_name_or_path")
         if not base or not isinstance(base, str):
             raise ValueError(f"{source} is an adapter that does not name its model, as base_model_name_or_path")
         weights = open_model(base if Path(base).exists() or ":" in base else f"hf:{base}")
-        load_adapter(weights.model, Path(source))
+        lora_files.load_adapter(weights.model, Path(source))
         names = weights.class_names or ()
         return replace(weights, class_names=names if len(names) == weights.model.config.num_classes else None)
     if os.path.exists(source):
@@ -107,11 +107,11 @@ def classifier(
 
     Of a model that gives a number, its name is the number, and nan stands in place of a probability.
 
-    source: as in `open_model`, or with names as in `load_towers`. Of each image, what the weights want to see is taken;
-    a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts for weights
-    with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing is named;
-    masks: a folder for what a model says that names the class of each pixel, see `segmented`: the likeliest classes are
-    then those of most pixels, and probabilities are their shares.
+    source: as in `open_model`, or with names as in `text_towers.load_towers`. Of each image, what the weights want to
+    see is taken; a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts
+    for weights with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing
+    is named; masks: a folder for what a model says that names the class of each pixel, see `segmented`: the likeliest
+    classes are then those of most pixels, and probabilities are their shares.
     Raises ValueError for weights without a head, and for those that need names; what it returns, for a file that is no
     image.
     """
@@ -161,7 +161,7 @@ def _by_words(
     source: Path | str, names: Sequence[str]
 ) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
     """The probabilities of names in words, by two towers."""
-    towers = load_towers(source)
+    towers = text_towers.load_towers(source)
     if len(names) == 1 and not towers.sigmoid:
         raise ValueError(f"of one name, {names[0]!r}, a softmax always says 100 %: name what else there may be, too")
     say_what_is_assumed(towers.notes)

@@ -7,17 +7,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitbook import attribution
-from vitbook.attention_maps import (
-    gradient_weighted_attention,
-    patch_map,
-    recorded_attention,
-    residual_stream,
-    rollout,
-)
+from vitbook.attention_maps import gradient_weighted_attention, patch_map, recorded_attention, residual_stream, rollout
 from vitbook.attribution import Classes, Maps
 from vitbook.patches import Images
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.exam import attributions
+from vitbook_workshop.exam import maps_from_papers
 
 Method = Callable[[VisionTransformer, Images, Classes], Maps]
 
@@ -54,7 +48,7 @@ def chefer(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
 @torch.no_grad()
 def norms(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
     block, z = model.encoder.blocks[-1], residual_stream(model, images)[-2]
-    return asked(model, attributions.attention_norms(block.attn, block.norm1(z)))
+    return asked(model, maps_from_papers.attention_norms(block.attn, block.norm1(z)))
 
 
 def by_chance(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
@@ -86,12 +80,12 @@ METHODS: dict[str, Method] = {
     "attention × value norm": norms,
     "rollout": rolled_out,
     "gradient-weighted (Chefer)": chefer,
-    "gradient × input": _of_model(attributions.gradient_times_input),
-    "integrated gradients": _of_model(attributions.integrated_gradients),
+    "gradient × input": _of_model(maps_from_papers.gradient_times_input),
+    "integrated gradients": _of_model(maps_from_papers.integrated_gradients),
     "occlusion, gray": _of_model(attribution.occlusion),
     "occlusion, mean color": _of_model(attribution.occlusion, filling="mean"),
     "occlusion, another image": _of_model(attribution.occlusion, filling="other image"),
-    "RISE": _of_model(attributions.rise, drawn=True),
-    "SHAP": _of_model(attributions.shapley, drawn=True),
+    "RISE": _of_model(maps_from_papers.rise, drawn=True),
+    "SHAP": _of_model(maps_from_papers.shapley, drawn=True),
 }
 ALL = BLIND | METHODS

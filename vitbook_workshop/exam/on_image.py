@@ -12,7 +12,7 @@ from vitbook.attribution import Maps, in_pixels
 from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.exam.by_name import CAVEAT, recorded_marks
+from vitbook_workshop.exam.marks import CAVEAT, recorded_marks
 from vitbook_workshop.exam.methods import ALL
 from vitbook_workshop.live.explain_file import at_size
 from vitbook_workshop.live.your_model import resized_model

@@ -1,4 +1,4 @@
-"""Somebody's own method, in the process that `by_name.examine` starts for it: called image by image, and marked."""
+"""Somebody's own method, in the process that `marks.examine` starts for it: called image by image, and marked."""
 
 import copy
 from collections.abc import Callable

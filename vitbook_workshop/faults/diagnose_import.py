@@ -26,7 +26,7 @@ from vitbook_workshop.faults.diagnose_on_data import examine_on_data
 from vitbook_workshop.faults.diagnosis import ask_all, repeatable
 from vitbook_workshop.faults.findings import EXAMINATION_ENDS, Finding
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
-from vitbook_workshop.faults.taken_as_it_comes import Instead, fits, inner, is_lazy
+from vitbook_workshop.faults.model_wrapper import Instead, fits, inner, is_lazy
 from vitbook_workshop.faults.whose_error import arose_here, in_one_line, with_place_here
 
 WEIGHTS = (".json", ".npz", ".safetensors", ".pth", ".pt", ".bin")

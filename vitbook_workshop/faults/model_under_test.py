@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from vitbook_workshop.faults.blocks_alike import Passing, calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
-from vitbook_workshop.faults.numbers_from_nowhere import Met, drawn_in_forward
+from vitbook_workshop.faults.made_in_forward import Met, drawn_in_forward
+from vitbook_workshop.faults.model_wrapper import Taken, copy_of, device_of, fit, in_dtype, is_large, parts_of
 from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
-from vitbook_workshop.faults.taken_as_it_comes import Taken, copy_of, device_of, fit, in_dtype, is_large, parts_of
 
 REPEATED = 65_537  # a prime
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin

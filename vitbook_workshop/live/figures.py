@@ -35,29 +35,17 @@ from vitbook_workshop.live.figure_data import (
     vectors,
 )
 
-CHAPTERS = {
-    "ask": "13_attention_maps",
-    "train": "10_training",
-    "query": "01_attention",
-    "scale": "02_scale",
-    "patches": "06_patches",
-    "places": "07_embedding",
-    "shares": "12_data",
-    "steps": "10_training",
-    "paint": "29_painting",
-    "exam": "28_exam",
-}
-INVITATIONS = {
-    "ask": "Ask the model yourself",
-    "train": "Train it yourself",
-    "query": "Move the query",
-    "scale": "Change the width",
-    "patches": "Change the size",
-    "places": "Choose a place",
-    "shares": "Train on fewer digits",
-    "steps": "Go through the run",
-    "paint": "Train a painter",
-    "exam": "Take the exam",
+FIGURES = {  # each figure's chapter, and what its button says
+    "ask": ("13_attention_maps", "Ask the model yourself"),
+    "train": ("10_training", "Train it yourself"),
+    "query": ("01_attention", "Move the query"),
+    "scale": ("02_scale", "Change the width"),
+    "patches": ("06_patches", "Change the size"),
+    "places": ("07_embedding", "Choose a place"),
+    "shares": ("12_data", "Train on fewer digits"),
+    "steps": ("10_training", "Go through the run"),
+    "paint": ("29_painting", "Train a painter"),
+    "exam": ("28_exam", "Take the exam"),
 }
 SIDE = 240  # of the still, in pixels
 
@@ -308,14 +296,15 @@ def _sized(image: Image.Image, side: int, ratio: float) -> Image.Image:
 
 def host(figure: str, model: str, still: str) -> str:
     """What stands in a page: a still in HTML, where the figure is live, and a button that live.js makes work."""
-    address = f"{chapters_address()}{CHAPTERS[figure]}.html"
+    chapter, invitation = FIGURES[figure]
+    address = f"{chapters_address()}{chapter}.html"
     elsewhere = f'Live <a href="{address}">on the book\'s site</a>.' if chapters_address() else ""
     if figure == "ask" and not model:
         elsewhere = "Live in the page that <code>save</code> writes."
     return (
         f'<div class="vitbook-live" data-figure="{figure}" data-model="{model}">\n{still}\n'
         '<p class="invitation"><button class="live-start" type="button" disabled="" style="visibility: hidden">'
-        f'{INVITATIONS[figure]}</button> <span class="elsewhere">{elsewhere}</span></p>\n</div>'
+        f'{invitation}</button> <span class="elsewhere">{elsewhere}</span></p>\n</div>'
     )
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from vitbook.pretrained import load_pretrained
+from vitbook.pretrained.config_files import read_stated
 from vitbook.pretrained.loading import _config
-from vitbook.pretrained.stated import read_stated
 from vitbook.pretrained.translating import translate
 
 pytest_plugins = ["shared_fixtures"]

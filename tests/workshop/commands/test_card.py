@@ -9,9 +9,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitbook.finetuning import add_lora
-from vitbook.pretrained import load_pretrained, save_adapter
+from vitbook.pretrained import load_pretrained
 from vitbook_workshop.commands import main
 from vitbook_workshop.commands.card import write_card
+from vitbook_workshop.commands.lora_files import save_adapter
 from vitbook_workshop.commands.trained_models import open_model
 
 pytest_plugins = ["shared_fixtures"]

@@ -13,7 +13,7 @@ from vitbook.data import Split, digits
 from vitbook.imbalance import balanced_accuracy, macro_f1
 from vitbook.training import Evaluation
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.report import WORST, report, write_report
+from vitbook_workshop.commands.report import WORST, report, report_page, write_report
 
 NAMES = ("cat", "<script>alert(1)</script>", "\x1b[31mred", "never")
 
@@ -53,10 +53,10 @@ def test_the_numbers_are_scikit_learns_and_those_that_the_book_derives(seen):
 def test_both_kinds_of_file_are_whole_and_run_nothing(seen, tmp_path):
     result, split = seen
     facts = report(result, NAMES, split)
-    write_report(facts, tmp_path / "new" / "it.json", split, "a run")
+    write_report(facts, tmp_path / "new" / "it.json", "")
     read = json.loads((tmp_path / "new" / "it.json").read_text())
     assert read["classes"][3]["precision"] is None and read["images"] == 120 and "temperature" not in read
-    write_report(facts, tmp_path / "it.html", split, "a <run>")
+    write_report(facts, tmp_path / "it.html", report_page(facts, split, "a <run>"))
     page = BeautifulSoup((tmp_path / "it.html").read_text(), "html.parser")
     assert not page.find_all("script") and "\x1b" not in str(page)
     assert len(page.find_all("img")) == len(facts["worst"]) and page.h1.text == "a <run>"

@@ -7,8 +7,8 @@ import torch
 
 from vitbook.planted import TASKS, planted
 from vitbook_workshop.commands import main
-from vitbook_workshop.exam.by_name import recorded_marks, report_lines
 from vitbook_workshop.exam.grading import SHIPPED, SITTINGS, exam_model, graded, sitting
+from vitbook_workshop.exam.marks import recorded_marks, report_lines
 from vitbook_workshop.exam.methods import ALL, BLIND, METHODS
 from vitbook_workshop.exam.on_image import deletion_area
 from vitbook_workshop.exam.stranger import examine_here

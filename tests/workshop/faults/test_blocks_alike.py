@@ -11,7 +11,7 @@ from styles import TimmBlock, TimmViT
 from torch import nn
 
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults import taken_as_it_comes
+from vitbook_workshop.faults import model_wrapper
 from vitbook_workshop.faults.diagnosis import examine
 from vitbook_workshop.faults.model_under_test import ModelUnderTest, copy_of
 
@@ -21,7 +21,7 @@ DEPTH, ONE = 7, 2  # neither the first, nor the one in the middle, nor the last
 
 @pytest.fixture(autouse=True)
 def every_model_is_large(monkeypatch):
-    monkeypatch.setattr(taken_as_it_comes, "LARGE", 0)
+    monkeypatch.setattr(model_wrapper, "LARGE", 0)
 
 
 def left_out(model: nn.Module) -> int:

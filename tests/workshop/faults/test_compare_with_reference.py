@@ -75,7 +75,7 @@ def test_another_epsilon_is_named_and_called_small():
 
 
 def test_large_models_are_compared_in_single_precision(monkeypatch):
-    monkeypatch.setattr("vitbook_workshop.faults.taken_as_it_comes.LARGE", 0)
+    monkeypatch.setattr("vitbook_workshop.faults.model_wrapper.LARGE", 0)
     assert found(ours(), of_transformers()).result == "passed"
     finding = found(ours("no_scale"), of_transformers())
     assert "“no scale”" in finding.suspect and "attn.qkv (Linear), and part before" in finding.details

@@ -284,7 +284,7 @@ def test_dtypes_that_meet_under_autocast_are_found():
 
 
 def test_large_models_are_asked_in_float32_with_the_same_answers(monkeypatch):
-    monkeypatch.setattr("vitbook_workshop.faults.taken_as_it_comes.LARGE", 0)
+    monkeypatch.setattr("vitbook_workshop.faults.model_wrapper.LARGE", 0)
     assert not failures(VisionTransformer(small_config()))
     assert set(failures(*(HfViT("no scale", "merge"), IMAGE, K))) == {"scores_are_scaled", "heads_keep_tokens_whole"}
 

@@ -20,13 +20,13 @@ KEPT_ON_ALL = {"class", "style"}
 
 def stored(figure: str) -> str:
     """The HTML in the outputs of the figure's chapter."""
-    cells = json.loads((CHAPTERS / f"{figures.CHAPTERS[figure]}.ipynb").read_text(encoding="utf-8"))["cells"]
+    cells = json.loads((CHAPTERS / f"{figures.FIGURES[figure][0]}.ipynb").read_text(encoding="utf-8"))["cells"]
     outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
     (html,) = (found for data in outputs if f'data-figure="{figure}"' in (found := "".join(data.get("text/html", ()))))
     return html
 
 
-@pytest.mark.parametrize("figure", figures.CHAPTERS)
+@pytest.mark.parametrize("figure", figures.FIGURES)
 def test_a_notebook_stores_a_still_in_words_and_a_link_to_where_it_is_live(figure):
     html = stored(figure)
     assert len(html) < 30_000
@@ -37,7 +37,7 @@ def test_a_notebook_stores_a_still_in_words_and_a_link_to_where_it_is_live(figur
     for tag in left.find_all(True):
         assert set(tag.attrs) - KEPT[tag.name] - KEPT_ON_ALL <= {"data-figure", "data-model"}, tag.name
     assert left.button["style"] == "visibility: hidden", "a button that does nothing there"
-    assert left.a["href"] == f"{chapters_address()}{figures.CHAPTERS[figure]}.html"
+    assert left.a["href"] == f"{chapters_address()}{figures.FIGURES[figure][0]}.html"
     left.button.extract()
     sentences = left.get_text(" ", strip=True).removesuffix("Live on the book's site .")
     assert len(sentences) > 60 and sentences != left.get_text(" ", strip=True)

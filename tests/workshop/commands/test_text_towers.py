@@ -15,8 +15,8 @@ from torch.testing import assert_close
 
 from vitbook._common.files import ASSETS
 from vitbook.contrastive import cosines
-from vitbook.pretrained.towers import load_towers
 from vitbook_workshop.commands import main
+from vitbook_workshop.commands.text_towers import load_towers
 from vitbook_workshop.commands.trained_models import classifier
 
 transformers = pytest.importorskip("transformers")

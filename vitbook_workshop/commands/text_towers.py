@@ -15,14 +15,13 @@ from vitbook._common.meta_device import shapes_alone
 from vitbook._common.suggestions import listed
 from vitbook.contrastive import ScaleAndBias, SubwordTextTower, TwoTowers
 from vitbook.modern import ModernConfig
+from vitbook.pretrained.config_files import ACTIVATION
 from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import TABLES, Layout
 from vitbook.pretrained.loading import load_pretrained, open_weights
 from vitbook.pretrained.preprocessing import Preprocessing
-from vitbook.pretrained.stated import ACTIVATION
 from vitbook.pretrained.weight_files import tensors_in
 
-CLIP_TEXT = TABLES["CLIP_TEXT"]
 TEXT_TOWERS = [TABLES[f"{name}_TEXT"] for name in ("CLIP", "SIGLIP", "CLIP_HUB", "CLIP_CUSTOM", "SIGLIP_HUB")]
 
 # What a text_config leaves out where it is as transformers' classes have it

@@ -1,4 +1,4 @@
-"""Marks by name: of a stranger's method, run in a process of its own, and of the book's methods, which are recorded."""
+"""Marks: of a stranger's method, run in a process of its own, and of the book's methods, which are recorded."""
 
 import json
 import statistics

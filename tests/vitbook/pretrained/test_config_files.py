@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 from vitbook.data import photograph
 from vitbook.pretrained import load_pretrained
-from vitbook.pretrained.stated import Stated, read_stated
+from vitbook.pretrained.config_files import Stated, read_stated
 
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures"]

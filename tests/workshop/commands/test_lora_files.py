@@ -11,10 +11,10 @@ from torch.testing import assert_close
 from vitbook._common.files import ASSETS
 from vitbook.finetuning import LoRALinear, add_lora, merge_lora
 from vitbook.pretrained import load_pretrained
-from vitbook.pretrained.adapters import load_adapter, save_adapter
 from vitbook.pretrained.layouts import TIMM
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands import main
+from vitbook_workshop.commands.lora_files import load_adapter, save_adapter
 
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures"]
