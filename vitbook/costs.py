@@ -42,9 +42,9 @@ def training_flops(config: ViTConfig) -> int:
     return 3 * forward_flops(config)
 
 
-def weight_bytes(config: ViTConfig, bytes_per_number: int = 4) -> int:
-    """The attention weights of one block for one image, which only the explicit softmax stores: h·T² numbers."""
-    return bytes_per_number * config.num_heads * number_of_tokens(config) ** 2
+def weight_bytes(config: ViTConfig) -> int:
+    """One block's attention weights for one image, which only the explicit softmax stores: h·T² numbers in float32."""
+    return 4 * config.num_heads * number_of_tokens(config) ** 2
 
 
 def activation_bytes(config: ViTConfig) -> int:

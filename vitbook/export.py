@@ -205,7 +205,7 @@ def difference(file: str | Path, model: VisionTransformer) -> tuple[float, float
     return (run(images) - expected).abs().max().item(), expected.abs().max().item()
 
 
-def load_exported(file: str | Path, threads: int = 1) -> tuple[Runner, Mapping]:
+def load_exported(file: str | Path) -> tuple[Runner, Mapping]:
     """An exported model as a function of images, and what the file says about it. ONNX runs in ONNX Runtime."""
     if Path(file).suffix == ".pt2":
         facts = {"vitbook": ""}
@@ -214,7 +214,7 @@ def load_exported(file: str | Path, threads: int = 1) -> tuple[Runner, Mapping]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
+    options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     facts = json.loads(session.get_modelmeta().custom_metadata_map["vitbook"])
     return lambda images: torch.from_numpy(session.run(None, {"images": images.numpy()})[0]), facts

@@ -42,10 +42,10 @@ def examine(target: str, scenes: int, timeout: float, progress: Callable[[str], 
     return {"method": target, "marks": marks, "notes": notes}
 
 
-def recorded_marks(arm: str, what: str = "precision", shipped: bool = False) -> dict[str, float]:
+def recorded_marks(arm: str, shipped: bool = False) -> dict[str, float]:
     """The mean mark of one of the book's methods in each sitting: over five models of each, or of the shipped one."""
     rows = [row for row in rows_of("exam") if row["arm"] == arm and not (shipped and row["seed"])]
-    return {task: statistics.mean(row[what][0] for row in rows if row["task"] == task) for task in TASKS}
+    return {task: statistics.mean(row["precision"][0] for row in rows if row["task"] == task) for task in TASKS}
 
 
 def report_lines(report: dict) -> Iterator[str]:
