@@ -188,8 +188,11 @@ def _tidy(model: Any, program: torch.export.ExportedProgram) -> None:
             if not isinstance(size, int) and size.value is not None:
                 value.shape[axis] = re.sub(r"\w+", lambda found: symbols.get(found[0], found[0]), str(size))
 
-    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+    for value in model.graph.inputs:
         renamed(value)
+    for value in model.graph.initializers.values():
+        value.metadata_props.clear()
+        value.shape = None  # stated beside the weight's own; ONNX Runtime before 1.32 transposes that one alone for int8
     for node in model.graph.all_nodes():
         node.metadata_props.clear()
         for value in node.outputs:

@@ -170,7 +170,11 @@ def test_the_axes_of_a_graph_have_names(any_size, sizes, tmp_path):
     file = export(weights_of(small(depth=1)), tmp_path / "model.onnx", any_size=any_size)
     options = onnxruntime.SessionOptions()
     assert onnxruntime.InferenceSession(file, options).get_inputs()[0].shape == sizes
-    named = {dim.dim_param for v in onnx.load(file).graph.value_info for dim in v.type.tensor_type.shape.dim}
+    graph = onnx.load(file).graph
+    # A weight's shape stands once: before 1.32, ONNX Runtime's quantizer leaves a second one as it was
+    stated = {value.name for value in graph.value_info if value.type.tensor_type.HasField("shape")}
+    assert stated and stated.isdisjoint(weight.name for weight in graph.initializer)
+    named = {dim.dim_param for value in graph.value_info for dim in value.type.tensor_type.shape.dim}
     assert not [name for name in named if name.startswith("s") or name == "None"]
     options.add_free_dimension_override_by_name("batch", 2)
     assert onnxruntime.InferenceSession(file, options).get_inputs()[0].shape[0] == 2
