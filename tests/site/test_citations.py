@@ -19,7 +19,8 @@ def texts() -> dict[str, str]:
     for path in (ROOT / "chapters").glob("*.ipynb"):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         found[path.name] = "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    sources = {str(path): path.read_text(encoding="utf-8") for path in (ROOT / "vitbook").rglob("*.py")}
+    files = (path for path in (ROOT / "vitbook").rglob("*") if path.suffix in (".py", ".toml"))
+    sources = {str(path): path.read_text(encoding="utf-8") for path in files}
     return found | {name: re.sub(r"^\s*# ", "", text, flags=re.M) for name, text in sources.items()}
 
 
