@@ -192,7 +192,9 @@ def _tidy(model: Any, program: torch.export.ExportedProgram) -> None:
         renamed(value)
     for value in model.graph.initializers.values():
         value.metadata_props.clear()
-        value.shape = None  # stated beside the weight's own; ONNX Runtime before 1.32 transposes that one alone for int8
+        value.shape = (
+            None  # stated beside the weight's own; ONNX Runtime before 1.32 transposes that one alone for int8
+        )
     for node in model.graph.all_nodes():
         node.metadata_props.clear()
         for value in node.outputs:

@@ -52,11 +52,12 @@ def norms(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
 
 
 def by_chance(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
-    return torch.rand(len(images), *model.embedding.grid, generator=torch.Generator().manual_seed(len(images)))
+    drawn = torch.rand(len(images), *model.embedding.grid, generator=torch.Generator().manual_seed(len(images)))
+    return drawn.to(images.device)
 
 
 def center_first(model: VisionTransformer, images: Images, classes: Classes) -> Maps:
-    rows, columns = (torch.arange(side) - (side - 1) / 2 for side in model.embedding.grid)
+    rows, columns = (torch.arange(side, device=images.device) - (side - 1) / 2 for side in model.embedding.grid)
     return -torch.hypot(rows[:, None], columns).expand(len(images), -1, -1)
 
 

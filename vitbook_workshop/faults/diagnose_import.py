@@ -129,7 +129,7 @@ def _is_weights(target: str) -> bool:
 
 
 def _built(target: str, place: str, name: str, arguments: dict[str, Any]) -> tuple[nn.Module, list[str]]:
-    """What is built by the code that the name leads to. What asks for CUDA gets the CPU where there is none."""
+    """What is built by the code that the name leads to. What asks for CUDA gets the CPU."""
     if target in CONFIGS:
         return create_vit(target, **arguments), []
     if place in ("timm", "transformers"):
@@ -143,7 +143,7 @@ def _built(target: str, place: str, name: str, arguments: dict[str, Any]) -> tup
             raise ValueError(f"building {name} of {place} stops with {in_one_line(error)}") from None
     if not (place and name):
         raise ValueError("expected package.module:build, model.py:ViT, timm:NAME, a size as vit_ti_16, or weights")
-    with Instead(None, cpu=True) if not torch.cuda.is_available() else contextlib.nullcontext():
+    with Instead(None, cpu=True):
         try:
             made = module_at(place)
         except (Exception, SystemExit) as error:

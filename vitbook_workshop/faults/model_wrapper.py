@@ -218,6 +218,10 @@ def device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
+def _on_cpu(model: nn.Module) -> bool:
+    return device_of(model).type == "cpu"
+
+
 def filled(model: nn.Module, image_shape: tuple[int, ...]) -> nn.Module:
     """A copy whose lazy parameters have their shapes; the model itself if it has none.
 
@@ -267,15 +271,15 @@ def fits(model: nn.Module, image_shape: tuple[int, ...]) -> bool:
     images = torch.randn(8, *image_shape)
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
     for some in (images[:2], images[:1], images, images[0]):
-        with contextlib.suppress(Exception, SystemExit), torch.no_grad(), Instead(None, not torch.cuda.is_available()):
+        with contextlib.suppress(Exception, SystemExit), torch.no_grad(), Instead(None, cpu=_on_cpu(model)):
             model(some.to(device_of(model), dtype))
             return True
     return False
 
 
 def _asks_for_another(error: str) -> bool:
-    """Whether an error is about a device that is not there or 16 bits."""
-    words = ("BFloat16", "Half", "bfloat16", "float16", *(("CUDA", "cuda", "NVIDIA") * (not torch.cuda.is_available())))
+    """Whether an error is about another device or 16 bits."""
+    words = ("BFloat16", "Half", "bfloat16", "float16", "CUDA", "cuda", "NVIDIA")
     return any(word in error for word in words)
 
 
@@ -304,7 +308,7 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
     batches = sorted(BATCHES, key=lambda batch: batch != 2) if large else BATCHES
     for dtype in (torch.float32, torch.float64) if large else (torch.float64, torch.float32):
         try:
-            other = Instead(dtype, not torch.cuda.is_available()) if instead else None
+            other = Instead(dtype, cpu=_on_cpu(model)) if instead else None
             taken = Taken(in_dtype(copy_of(model), dtype), num_classes, one_by_one, other).eval()
         except Exception as error:
             errors.setdefault(dtype, f"copying it stops with {in_one_line(error)}")
@@ -318,6 +322,8 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
                 ends = "forward ends Python by " * isinstance(error, SystemExit)
                 errors.setdefault(dtype, str(error) if isinstance(error, Unfit) else ends + in_one_line(error))
                 continue
+            if start.logits.device != images.device:
+                return Fit(model, error=f"it moves to {start.logits.device} by itself, from {images.device}")
             found = _found(model, taken, start, images, not torch.equal(images, before))
             if dtype == torch.float64 and _rounds(taken.eval(), before):
                 rounded = found

@@ -596,7 +596,7 @@ def test_each_way_of_tuning_trains_what_it_says_and_its_weights_open_as_any_othe
     assert (run.tune, run.train.learning_rate) == (tune, run_settings.FOR_TUNING[tune]["learning_rate"])
     assert (run.train.layer_decay < 1) == (tune == "layers") and run.validation == 0
     before = load_pretrained(source, num_classes=10, image_size=8, channels=1).model.state_dict()
-    after = trained_models.open_model(folder).model.state_dict()
+    after = trained_models.open_model(folder).model.cpu().state_dict()
     assert before.keys() == after.keys()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     head, maps = {"head.weight", "head.bias"}, {"encoder.blocks.0.attn.qkv.weight"}
@@ -652,8 +652,8 @@ def test_a_teacher_sees_the_images_as_its_own_were_normalized(trained):
     other = replace(data, given_moments=(torch.tensor([0.1]), torch.tensor([0.7])))
     images = data.test.images[:5]
     with torch.no_grad():
-        expected = trained_models.open_model(trained).model(normalize(images, *moments_of(trained)))
-        taught = teachers.load_teacher(str(trained), other)(other.normalize(images))
+        expected = trained_models.open_model(trained).model.cpu()(normalize(images, *moments_of(trained)))
+        taught = teachers.load_teacher(str(trained), other).cpu()(other.normalize(images))
     torch.testing.assert_close(taught, expected, atol=1e-4, rtol=1e-4)
 
 
@@ -684,7 +684,7 @@ def test_of_a_run_of_several_seeds_each_teaches_its_share_of_a_batch(tmp_path):
     images = data.normalize(data.test.images[:5])
     with torch.no_grad():
         both, *each = (
-            teachers.load_teacher(str(folder / part), data).eval()(images) for part in ("", "seed_0", "seed_1")
+            teachers.load_teacher(str(folder / part), data).cpu().eval()(images) for part in ("", "seed_0", "seed_1")
         )
     torch.testing.assert_close(both, torch.cat([each[0][:3], each[1][3:]]))
     assert main(["train", "--folder", str(tmp_path / "taught"), *SMALL, "--teacher", str(folder)]) == 0

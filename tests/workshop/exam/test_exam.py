@@ -49,6 +49,13 @@ def test_each_method_gives_a_finite_map_of_each_scene_and_the_same_again(name):
         torch.testing.assert_close(ALL[name](asked.model, asked.images[1:], asked.classes[1:]), maps[1:])
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_each_method_stays_on_the_device_of_the_images(name):
+    model = exam_model("find").to("meta")  # as strict as a GPU: it takes nothing from the CPU
+    images, classes = torch.zeros(2, 3, 24, 24, device="meta"), torch.zeros(2, dtype=torch.long, device="meta")
+    assert ALL[name](model, images, classes).device == images.device
+
+
 def test_marks_are_one_for_the_key_itself_and_a_guess_for_what_looks_at_no_image():
     asked = sitting("count", 60)
     perfect = graded(lambda *_: asked.key.float(), asked)
