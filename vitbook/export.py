@@ -193,7 +193,7 @@ def _tidy(model: Any, program: torch.export.ExportedProgram) -> None:
     for value in model.graph.initializers.values():
         value.metadata_props.clear()
         value.shape = (
-            None  # stated beside the weight's own; ONNX Runtime before 1.32 transposes that one alone for int8
+            None  # it has its own; for int8, ONNX Runtime before 1.32 transposes that one alone
         )
     for node in model.graph.all_nodes():
         node.metadata_props.clear()

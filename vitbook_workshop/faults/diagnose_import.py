@@ -1,6 +1,5 @@
 """Anybody's model under its name, built and examined in the process that `examine_by_name` starts for it."""
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -12,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from vitbook._common.suggestions import listed
