@@ -28,6 +28,12 @@ REPAIRS = {
     '<summary><span class="toctree-toggle"': '<summary aria-label="Pages below this one"><span class="toctree-toggle"',
     # Marks for a mouse, a stop for Tab at every heading; the list of sections has the same addresses.
     '<a class="headerlink" href': '<a class="headerlink" tabindex="-1" href',
+    # The buttons above the text say what they lead to; on a phone, one word of that stands below each.
+    'title="Toggle primary sidebar"': 'title="Chapters" aria-label="Chapters"',
+    'title="Toggle secondary sidebar"': 'title="Sections of this page" aria-label="Sections of this page"',
+    'aria-label="Launch interactive content"': 'title="Run in Colab" aria-label="Run in Colab"',
+    'aria-label="Source repositories"': 'title="Source on GitHub" aria-label="Source on GitHub"',
+    'aria-label="Download this page"': 'title="Save this page" aria-label="Save this page"',
     # The three images on the switch of colors have titles, which are not its name.
     ' data-mode="light" title="Light"': ' data-mode="light"',
     ' data-mode="dark"  title="Dark"': ' data-mode="dark"',
@@ -39,7 +45,7 @@ REPAIRS = {
 ICONS = re.compile(r'<script src="[^"]*/fontawesome\.js[^"]*"></script>\s*')
 
 # Without their size, what stands below them would move when they come.
-IMAGE = re.compile(r'<img (?![^>]*\swidth=)(?=[^>]*\ssrc="([^"]*\b_images/[^"]+)")')
+IMAGE = re.compile(r'<img (?![^>]*\bwidth=)(?=[^>]*\ssrc="([^"]*\b_images/[^"]+)")')
 
 # The arguments of a long signature, one a line: <dd> in a <dl> that has no <dt>.
 ARGUMENTS = re.compile(

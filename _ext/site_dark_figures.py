@@ -5,6 +5,7 @@ say so stands on a white card.
 """
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def draw_twin(path: Path) -> bool:
     return True
 
 
+def is_chart(path: Path) -> bool:
+    """Whether a plot is lines and letters rather than pictures: book.css keeps these legible on a phone."""
+    with Image.open(path) as image:
+        boxes = json.loads(image.info["Pictures"])
+        return sum((right - left) * (bottom - top) for left, top, right, bottom in boxes) < 0.3 * math.prod(image.size)
+
+
 def draw_twins(app: Sphinx, error: Exception | None) -> None:
     """Put beside each plot of every page its twin, of which book.css shows one."""
     if error or app.builder.format != "html":
@@ -55,10 +63,12 @@ def draw_twins(app: Sphinx, error: Exception | None) -> None:
     for page in Path(app.outdir).rglob("*.html"):
 
         def with_twin(match: re.Match, folder: Path = page.parent) -> str:
-            if not draw_twin(folder / f"{match['path']}.png"):
+            path = folder / f"{match['path']}.png"
+            if not draw_twin(path):
                 return match[0]
-            dark = match["rest"].replace(f"{match['path']}.png", f"{match['path']}-dark.webp")
-            return f'<img class="on-paper" {match["rest"]}><img class="on-slate" loading="lazy" {dark}>'
+            light = "data-chart " * is_chart(path) + match["rest"]
+            dark = light.replace(f"{match['path']}.png", f"{match['path']}-dark.webp")
+            return f'<img class="on-paper" {light}><img class="on-slate" loading="lazy" {dark}>'
 
         html = page.read_text(encoding="utf-8")
         if (better := FIGURE.sub(with_twin, html)) != html:
