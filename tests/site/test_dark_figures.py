@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
-from site_dark_figures import FIGURE, draw_twin, on_slate
+from site_dark_figures import FIGURE, draw_twin, is_chart, on_slate
 
 PAPER, INK = (np.array(color) / 255 for color in ((18, 18, 18), (230, 234, 240)))
 
 
-def drawn() -> Image.Image:
-    """A plot beside a red picture, as notebooks store it."""
+def drawn(pictures: int = 1) -> Image.Image:
+    """Two panels, a plot beside a red picture by default, as notebooks store them."""
     figure = Figure(figsize=(4, 2), dpi=100, layout="constrained")
     figure_boxes.Canvas(figure)
-    left, right = figure.subplots(1, 2)
-    left.plot([0, 1], [0, 1], color="black", linewidth=6)
-    right.imshow([[(1.0, 0.0, 0.0)]])
+    for place, ax in enumerate(figure.subplots(1, 2)):
+        if place < 2 - pictures:
+            ax.plot([0, 1], [0, 1], color="black", linewidth=6)
+        else:
+            ax.imshow([[(1.0, 0.0, 0.0)]])
     figure.canvas.print_figure(file := io.BytesIO(), format="png", dpi=100)
     return Image.open(file)
 
@@ -63,3 +65,9 @@ def test_only_a_figure_that_knows_its_pictures_has_a_twin(tmp_path: Path) -> Non
         assert twin.size == image.size and twin.getpixel((0, 0)) == (18, 18, 18)
     html = '<img alt="x" src="../_images/with.png" /><img class="on-paper" src="../_images/with.png">'
     assert [match["path"] for match in FIGURE.finditer(html)] == ["../_images/with"]
+
+
+def test_a_chart_is_told_from_pictures_with_letters(tmp_path: Path) -> None:
+    for pictures in (0, 2):
+        (tmp_path / "one.png").write_bytes(drawn(pictures).fp.getvalue())
+        assert is_chart(tmp_path / "one.png") == (not pictures)
