@@ -34,6 +34,8 @@ REPAIRS = {
     'aria-label="Launch interactive content"': 'title="Run in Colab" aria-label="Run in Colab"',
     'aria-label="Source repositories"': 'title="Source on GitHub" aria-label="Source on GitHub"',
     'aria-label="Download this page"': 'title="Save this page" aria-label="Save this page"',
+    '<span class="btn__text-container">.ipynb</span>': '<span class="btn__text-container">Notebook</span>',
+    '<span class="btn__text-container">.pdf</span>': '<span class="btn__text-container">PDF, by printing</span>',
     # The three images on the switch of colors have titles, which are not its name.
     ' data-mode="light" title="Light"': ' data-mode="light"',
     ' data-mode="dark"  title="Dark"': ' data-mode="dark"',
