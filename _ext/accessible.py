@@ -58,7 +58,8 @@ ARGUMENTS = re.compile(
 FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', re.S)
 
 
-# Code, and what it has printed.
+# Code, and what it has printed; how many letters a line has room for on paper, where they are smallest.
+FIT = 105
 LISTING = re.compile(r'(<div class="highlight"><pre)>(.*?)(?=</pre>)', re.S)
 TAG = re.compile(r"<[^>]*>")
 
@@ -79,8 +80,9 @@ def plain_arguments(match: re.Match) -> str:
 
 def with_columns(listing: re.Match) -> str:
     """A listing with the length of its longest line: the style sheet makes its letters fit on a phone and on paper."""
-    lines = unescape(TAG.sub("", listing[2])).splitlines()
-    return f'{listing[1]} style="--columns: {max(map(len, lines), default=1)}">{listing[2]}'
+    longest = max(map(len, unescape(TAG.sub("", listing[2])).splitlines()), default=1)
+    columns = longest if longest <= FIT else 90  # lines that are wrapped all the same need not be small
+    return f'{listing[1]} style="--columns: {columns}">{listing[2]}'
 
 
 def breakable(cell: re.Match) -> str:
