@@ -315,7 +315,12 @@ HUGE = str(10**23)
         ("predict {digit} --weights cifar10", 1, "unknown weights 'cifar10', did you mean 'vitbook:cifar10'?"),
         ("train --init {file} --lora-rank 4", 2, "lora_rank 4 needs tune lora, got tune all"),
         ("train --validation 1.5", 2, "validation must lie in 0 … 1, got 1.5"),
-        ("train --device cuda", 1, "device cuda was asked for, and torch finds none"),
+        pytest.param(
+            "train --device cuda",
+            1,
+            "device cuda was asked for, and torch finds none",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU"),
+        ),
         ("paint --class 10", 1, "unknown class '10'. There are airplane, automobile, "),
         ("paint --class hose", 1, "unknown class 'hose', did you mean 'horse'? There are "),
         ("paint --class 7 --steps 0", 1, "steps must be at least 1, got 0"),

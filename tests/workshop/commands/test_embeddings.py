@@ -61,7 +61,8 @@ def test_features_are_the_models_and_go_on_where_they_were_stopped(folder, featu
     prefix = len(weights.model.embedding.prefix_tokens)
     parts = {"class": tokens[:, 0], "mean": tokens[:, prefix:].mean(dim=1)}
     expected = torch.cat(list(parts.values()), dim=1) if feature == "both" else parts[feature]
-    torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-4)
+    close = 1e-3 if torch.cuda.is_available() else 1e-4  # a GPU's convolutions round to TF32
+    torch.testing.assert_close(features, expected, rtol=close, atol=close)
     assert run("embed", "--feature", feature) == 1
     assert "has features of normalize False, not True: name another file" in capsys.readouterr().err
 
