@@ -6,7 +6,7 @@
   addEventListener("beforeprint", () => {
     theme = page.dataset.theme;
     page.dataset.theme = "light";
-    const [title, book] = document.title.split(" — ");
+    const [, title, book] = document.title.match(/(.*) [—-] (.*)/);
     page.style.setProperty("--page-title", JSON.stringify(title === book ? "" : title)); // the running head
     folded = [...document.querySelectorAll("details:not([open], .hide, .question *)")];
     folded.forEach((details) => (details.open = true));
