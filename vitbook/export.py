@@ -192,9 +192,7 @@ def _tidy(model: Any, program: torch.export.ExportedProgram) -> None:
         renamed(value)
     for value in model.graph.initializers.values():
         value.metadata_props.clear()
-        value.shape = (
-            None  # it has its own; for int8, ONNX Runtime before 1.32 transposes that one alone
-        )
+        value.shape = None  # it has its own; for int8, ONNX Runtime before 1.32 transposes that one alone
     for node in model.graph.all_nodes():
         node.metadata_props.clear()
         for value in node.outputs:
