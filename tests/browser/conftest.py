@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import npm
 import pytest
+import requests
 from browser import Browser, find_chromium, missing
 from playwright.sync_api import sync_playwright
 from visits import Site, pages
@@ -61,3 +63,12 @@ def shared_browser(chromium):
 def site(chromium, folder):
     with Site(chromium, folder) as site:
         yield site
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """axe-core's script."""
+    try:
+        return (npm.unpacked(npm.AXE) / "axe.min.js").read_text(encoding="utf-8")
+    except requests.RequestException as error:
+        missing(f"{npm.AXE.name} from registry.npmjs.org: {error}")

@@ -3,14 +3,18 @@
 import pytest
 from browser import WATCH
 from playwright.sync_api import Locator, Route
-from visits import Site, Visit
+from site_drawings import LIVE
+from visits import Site, Visit, barriers
+
+from vitbook_workshop.live import figures
 
 FIGURES = [
     ("intro.html", "ask"),
-    ("chapters/10_training.html", "steps"),
-    ("chapters/10_training.html", "train"),
-    ("chapters/13_attention_maps.html", "ask"),
+    *((f"chapters/{chapter}.html", figure) for figure, chapter in figures.CHAPTERS.items()),
+    *((f"chapters/{chapter}.html", "inside") for chapter in LIVE),
 ]
+LOW = ["query", "scale", "patches", "places", "shares", "paint"]  # lower than a screen may be
+SCREENS = {"phone": dict(width=390, height=844), "light": dict(width=1280, height=900)}
 
 # How far what is read moves. A browser forgives whatever follows a press within half a second, which is more on a fast
 # machine. Here it is only the first shift after the press that starts a figure, which makes room for it.
@@ -53,10 +57,38 @@ EMPTY = """
 
 def start(visit: Visit, figure: str) -> Locator:
     """The figure of this name, started."""
-    host = visit.page.locator(f"[data-figure={figure}]")
+    host = visit.page.locator(f"[data-figure={figure}]").first
     host.locator(".live-start").click()
-    host.locator("[data-first]").first.wait_for()
+    host.locator(".figure:not([aria-busy=true])").wait_for()
     return host.locator(".figure")
+
+
+def act(figure: Locator, name: str) -> None:
+    """Do with a figure what it is for."""
+    page, at = figure.page, figure.locator
+    if name in ("train", "paint", "shares"):
+        at(".progress").evaluate(WATCH, ["10 digits, epoch 1 of" if name == "shares" else "Epoch 1 of", "[name=stop]"])
+        at("[name=train]").first.click()
+        at("[name=train]:enabled").first.wait_for()
+    elif name in ("steps", "scale", "patches"):
+        page.keyboard.press("End")
+        at("output", has_text={"steps": "40 of 40", "scale": "512", "patches": "64"}[name]).wait_for()
+    elif name == "ask":
+        at("[name=shuffle]").select_option("pixels")
+        at("[name=stays]").click()
+    elif name == "exam":
+        at("[data-patch='3']").click()
+        at("[name=key]").click()
+        at("[name=occlusion]").click()
+        at(".caption", has_text="Occlusion points at").wait_for()
+    elif name == "inside":
+        page.locator("[data-part=weights]").first.click()
+        at(".part", has_text="weights").wait_for()
+    elif name == "places":
+        at("[role=gridcell]").last.click()
+    else:
+        at("[name=sure]").click()
+    page.locator(f"[data-figure={name}] .figure:not([aria-busy=true])").first.wait_for()
 
 
 def late(route: Route) -> None:
@@ -75,19 +107,87 @@ def test_nothing_moves_while_the_page_loads_and_the_figure_starts(
         visit.page.route("**/_images/*", late)
         visit.go(site.base + path)
         assert visit.page.evaluate(MOVED) < MOST
-        figure = start(visit, figure_name)
-        if figure_name == "train":
-            figure.locator(".progress").evaluate(WATCH, ["Epoch 1 of", "[name=stop]"])
-            figure.locator("[name=train]").click()
-            figure.locator("[name=train]:enabled").wait_for()
-        elif figure_name == "steps":
-            visit.page.keyboard.press("End")
-            figure.locator("output", has_text="40 of 40").wait_for()
-        else:
-            figure.locator("[name=shuffle]").select_option("pixels")
-            figure.locator("[name=stays]").click()
-        visit.page.locator(f"[data-figure={figure_name}] .figure:not([aria-busy=true])").wait_for()
+        act(start(visit, figure_name), figure_name)
         assert visit.page.evaluate(MOVED) < MOST
+
+
+PRESSED = """(host) => {
+  host.scrollIntoView();
+  host.querySelector('.live-start').click();
+  return parseFloat(host.style.minHeight);
+}"""
+
+
+@pytest.mark.parametrize("mode", ["light", "phone"])
+@pytest.mark.parametrize("name", LOW)
+def test_a_press_makes_the_room_that_a_low_figure_needs(site: Site, name: str, mode: str) -> None:
+    screen = SCREENS[mode] | dict(height=2500)
+    with site.visit(f"chapters/{figures.CHAPTERS[name]}.html", mode, viewport=screen) as visit:
+        host = visit.page.locator(f"[data-figure={name}]")
+        host.locator(".live-start:enabled").wait_for()
+        room = host.evaluate(PRESSED)
+        host.locator(".figure:not([aria-busy=true])").wait_for()
+        assert abs(host.bounding_box()["height"] - room) < 24
+
+
+@pytest.mark.parametrize("mode", SCREENS)
+@pytest.mark.parametrize("path", ["intro.html", "chapters/13_attention_maps.html"])
+def test_photograph_map_and_answer_fit_on_one_screen(site: Site, path: str, mode: str) -> None:
+    with site.visit(path, mode, viewport=SCREENS[mode]) as visit:
+        figure = start(visit, "ask")
+        header = visit.page.locator(".bd-header-article").bounding_box()["height"]
+        for column in ("untouched", "changed"):
+            if column == "changed":
+                act(figure, "ask")
+            boxes = [figure.locator(part).bounding_box() for part in (".board", f"[data-column={column}] .bars")]
+            lowest = max(box["y"] + box["height"] for box in boxes)
+            assert lowest - figure.bounding_box()["y"] < SCREENS[mode]["height"] - header
+
+
+# What live regions say: a list for each, of the texts that a screen reader is handed
+HEARD = """
+(root) => {
+  window.heard = [];
+  new MutationObserver((changes) => {
+    const regions = changes.map(({ target }) => (target.nodeType === 1 ? target : target.parentElement)
+      ?.closest('[aria-live=polite], [role=status]:not([aria-live=off])'));
+    for (const region of new Set(regions)) if (region?.textContent.trim()) heard.push(region.textContent);
+  }).observe(root.getRootNode(), { childList: true, characterData: true, subtree: true });
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    dict(ask=1, train=1, paint=1, shares=1, steps=0, scale=0, exam=3, inside=1, query=1, places=1).items(),
+)
+def test_a_result_is_announced_once_and_not_at_every_step(site: Site, name: str, times: int) -> None:
+    path = f"chapters/{figures.CHAPTERS.get(name, '03_self_attention')}.html"
+    with site.visit(path) as visit:
+        figure = start(visit, name)
+        visit.page.wait_for_timeout(100)
+        figure.evaluate(HEARD)
+        act(figure, name)
+        if name == "inside":
+            figure.locator(".map").focus()
+            for _ in range(3):
+                visit.page.keyboard.press("ArrowDown")
+        visit.page.wait_for_timeout(100)
+        heard = visit.page.evaluate("heard")
+        assert len(heard) == times, heard
+
+
+@pytest.mark.parametrize(
+    ("path", "figure_name"), [(path, figure) for figure, path in dict(map(reversed, FIGURES)).items()]
+)
+def test_a_started_figure_has_names_roles_and_contrasts(site: Site, axe: str, path: str, figure_name: str) -> None:
+    with site.visit(path) as visit:
+        act(start(visit, figure_name), figure_name)
+        visit.page.evaluate("scrollTo(0, 0)")  # the page's bar covers nothing there
+        for mode in ("light", "dark"):
+            visit.page.emulate_media(color_scheme=mode)
+            visit.page.wait_for_function("(mode) => document.documentElement.dataset.theme === mode", arg=mode)
+            assert barriers(visit, axe, f"[data-figure={figure_name}]") == []
 
 
 @pytest.mark.parametrize("place", ["10_training.html#equation-4", "10_training.html#train-one-in-the-page"])
@@ -107,14 +207,16 @@ def test_paper_has_the_still_or_the_figure_as_it_stands_without_buttons_and_empt
 ) -> None:
     with site.visit(path) as visit:
         visit.page.emulate_media(media="print")
-        still = visit.page.locator(f"[data-figure={figure_name}] img")
-        assert still.is_visible() and still.evaluate("(image) => image.complete && image.naturalWidth > 0")
+        still = visit.page.locator(f"[data-figure={figure_name}] :is(img, svg)").first
+        assert still.is_visible()
+        assert still.evaluate("(image) => image.tagName === 'svg' || (image.complete && image.naturalWidth > 0)")
         assert visit.page.locator(".live-start").locator("visible=true").count() == 0
         assert visit.page.evaluate(EMPTY) == []
         visit.page.emulate_media(media="screen")
         figure = start(visit, figure_name)
         visit.page.emulate_media(media="print")
-        assert figure.locator("canvas").locator("visible=true").count()
+        shown = still if figure_name == "inside" else figure.locator("canvas, svg, .bars i, [role=gridcell]")
+        assert shown.locator("visible=true").count()
         assert figure.locator(":is(button:not(.heads *), select, input)").locator("visible=true").count() == 0
         assert visit.page.evaluate(EMPTY) == []
         assert visit.page.pdf().startswith(b"%PDF")

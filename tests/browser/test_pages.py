@@ -1,13 +1,6 @@
 """Every page as a reader's browser shows it, in light, in dark and on a phone."""
 
-import npm
-import pytest
-import requests
-from browser import missing
-from visits import Site, Visit
-
-# WCAG 2.2 AA, and what axe-core's authors advise beyond it
-TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+from visits import Site, barriers
 
 FORMULAS = r"""
 () => {
@@ -40,24 +33,6 @@ WIDE = """
   return said;
 }
 """
-
-
-def barriers(visit: Visit, axe: str) -> list[str]:
-    """What axe-core finds, one line each."""
-    return [
-        f"{rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary']}"
-        for rule in visit.run_axe(axe, {"runOnly": TAGS, "resultTypes": ["violations"]})
-        for node in rule["nodes"]
-    ]
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """axe-core's script."""
-    try:
-        return (npm.unpacked(npm.AXE) / "axe.min.js").read_text(encoding="utf-8")
-    except requests.RequestException as error:
-        missing(f"{npm.AXE.name} from registry.npmjs.org: {error}")
 
 
 def test_a_page_is_whole_in_light_and_in_dark(site: Site, axe: str, built_page: str) -> None:

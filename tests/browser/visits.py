@@ -13,6 +13,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Route
 
 PHONE = dict(viewport=dict(width=360, height=740), has_touch=True, is_mobile=True)
 MODES = {"light": dict(color_scheme="light"), "dark": dict(color_scheme="dark"), "phone": PHONE}
+# WCAG 2.2 AA, and what axe-core's authors advise beyond it
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 REDIRECT = re.compile(r"""<meta[^>]+http-equiv=["']?refresh""", re.I)
 
 
@@ -83,7 +85,16 @@ class Visit:
     def go(self, address: str) -> None:
         self.page.goto(address)
 
-    def run_axe(self, axe: str, options: dict) -> list[dict]:
-        """What axe-core finds wrong."""
+    def run_axe(self, axe: str, options: dict, within: str = "html") -> list[dict]:
+        """What axe-core finds wrong within the elements of a selector."""
         self.page.evaluate(axe)
-        return self.page.evaluate("(options) => axe.run(document, options)", options)["violations"]
+        return self.page.evaluate("([within, options]) => axe.run(within, options)", [within, options])["violations"]
+
+
+def barriers(visit: Visit, axe: str, within: str = "html") -> list[str]:
+    """What axe-core finds, one line each."""
+    return [
+        f"{rule['id']}: {node['target']} {node['html'][:120]} {node['failureSummary']}"
+        for rule in visit.run_axe(axe, {"runOnly": TAGS, "resultTypes": ["violations"]}, within)
+        for node in rule["nodes"]
+    ]

@@ -45,7 +45,7 @@ def test_untouched_it_says_what_torch_says_for_every_class_and_head(figure, trai
     close(figure.shares("untouched"), shares)
     close(figure.shares("changed"), shares)
     k = shares.argmax()
-    assert figure.says() == f"Untouched, the model says {trained.class_names[k]} ({100 * shares[k]:.1f} %)."
+    assert figure.says() == f"The model says {trained.class_names[k]} ({100 * shares[k]:.1f} %)."
     for label, row in zip(figure.heads("untouched"), weights[:, :, 0].flatten(0, 1), strict=True):
         largest = place(trained, row.argmax().item())
         assert label.partition(": ")[2] == f"most on {largest}, {100 * row.max():.1f}\u00a0%"
@@ -71,7 +71,7 @@ def test_it_asks_for_a_prediction_before_it_shows_what_a_change_does(figure, tra
         else:
             assert figure.says().startswith(f"Not as you said. The answer changes from {bird} ")
     page.locator("[name=reset]").click()
-    assert figure.says().startswith("Untouched, ")
+    assert figure.says().startswith("The model says ")
 
 
 def test_heads_are_removed_and_put_back(figure, trained):
@@ -107,7 +107,7 @@ def test_a_patch_is_asked_and_covered_by_keyboard_alone(figure, trained):
     row = rollout(asked(trained)[1][:, None])[0, 1 + patch]
     row[[0, 1 + patch]] = 0  # the most of the other patches
     assert page.locator(".caption").inner_text() == (
-        "Untouched, all blocks at once: how much of each patch reaches row 2, column 1 by attention. "
+        "All blocks at once. The brighter a patch, the more of it reaches row 2, column 1 by attention. "
         f"Most: {place(trained, row.argmax().item())}, {100 * row.max():.1f}\u00a0%."
     )
     page.locator("[name=mode][value=cover]").focus()
@@ -166,8 +166,9 @@ def test_the_blocks_are_gone_through_with_the_answer_so_far_and_the_tokens_that_
         cosines[19] = -1
         most = cosines.argmax().item()
         assert page.locator(".caption").inner_text() == (
-            f"Untouched, {stage}: how similar the token of row {19 // columns}, column {19 % columns} is to others, by "
-            f"their cosine. Most: {place(trained, most + 1)}, {cosines[most]:.2f}."
+            f"{stage.capitalize()}. The brighter a patch, the more similar its token is to that of "
+            f"row {19 // columns}, column {19 % columns}, by the cosine. "
+            f"Most: {place(trained, most + 1)}, {cosines[most]:.2f}."
         )
         figure.browser.press("ArrowRight")
     assert "query=20&view=alike" in page.evaluate("location.hash")
@@ -432,7 +433,7 @@ def test_where_the_browser_has_no_cameras_none_is_offered(browser, visited):
     browser.before_each_page("Object.defineProperty(navigator, 'mediaDevices', { value: undefined })")
     figure = Figure(browser, visited)
     assert figure.page.locator("[name=draw]").is_visible() and figure.page.locator("[name=camera]").is_hidden()
-    assert "camera" not in figure.page.locator(".photographs legend").inner_text()
+    assert "camera" not in figure.page.locator(".photographs p >> nth=0").inner_text()
     assert browser.errors == []
 
 
@@ -444,7 +445,7 @@ def test_the_address_holds_what_is_shown(browser, page, trained):
         "Block 0, head 0, removed",
         "Block 0, head 1, removed",
     ]
-    says = f"Changed, block 3, head 2: what {place(trained, 20)} attends to."
+    says = f"Changed, block 3, head 2. The brighter a patch, the more {place(trained, 20)} attends to it."
     assert figure.page.locator(".caption").inner_text().startswith(says)
     assert "removed=0.0,0.1" in figure.page.evaluate("location.hash")
     nonsense = "#ask:photo=../x&open=changed.99.9&removed=77.7,x&query=-1&covered=999,a&seed=NaN&shuffle=all"
@@ -460,7 +461,7 @@ def test_a_phone_shows_all_of_it_and_answers_a_finger(browser, page, trained, wi
     box = figure.page.locator("[data-column=untouched] .heads button").first.bounding_box()
     assert min(box["width"], box["height"]) >= 24
     browser.tap(figure.page.locator("[data-patch='17']"))
-    assert f"how much of each patch reaches {place(trained, 18)}" in figure.page.locator(".caption").inner_text()
+    assert f"the more of it reaches {place(trained, 18)}" in figure.page.locator(".caption").inner_text()
     browser.screen()
 
 

@@ -109,7 +109,7 @@ def test_every_part_shows_the_shape_and_the_numbers_of_torch(page, browser, trai
         press(page, part)
         shape = str(tuple(tensor.shape)) if tensor.shape[1] > 1 else f"({len(tensor)},)"
         words = PARTS[part][0]
-        assert page.locator("h3").inner_text().startswith(f"{words[0].upper()}{words[1:]} {shape}: ")
+        assert page.locator(".part").inner_text().startswith(f"{words[0].upper()}{words[1:]} {shape}: ")
         torch.testing.assert_close(table(page), tensor[:3, :4], atol=5.1e-4, rtol=0)
         ends = [float(end.replace("−", "-")) for end in page.locator(".extent b").all_inner_texts()]
         assert ends == pytest.approx([tensor.min().item(), tensor.max().item()], abs=0.0051)
@@ -148,7 +148,7 @@ def test_by_keyboard_alone_with_one_stop_for_all_parts(page, browser) -> None:
     assert page.locator("[aria-pressed=true]").get_attribute("aria-label") == PARTS["answer"][0]
     browser.press("ArrowLeft")
     browser.press("Enter")
-    assert page.locator("h3").inner_text().startswith("The head: the logits (10,): classes")
+    assert page.locator(".part").inner_text().startswith("The head: the logits (10,): classes")
     assert page.locator("[name=block]").is_disabled()
 
 

@@ -35,7 +35,7 @@ def test_the_page_says_of_each_image_what_torch_says_and_of_another_size_too(bro
                 shares = model(prepare(image))[0].softmax(dim=-1)
             close(figure.shares("untouched"), shares)
             said = figure.says()
-            assert said == f"Untouched, the model says {CLASSES[shares.argmax()]} ({100 * shares.max():.1f} %)."
+            assert said == f"The model says {CLASSES[shares.argmax()]} ({100 * shares.max():.1f} %)."
             largest = torch.stack(weights)[:, 0, :, 0].flatten(0, 1).amax(dim=-1)
             labels = [float(label.rpartition(", ")[2].partition("\u00a0")[0]) for label in figure.heads("untouched")]
             assert_close(torch.tensor(labels), 100 * largest, atol=0.06, rtol=0)
@@ -52,7 +52,7 @@ def test_without_classes_it_says_how_similar_the_features_stay(browser, tmp_path
     figure.save(tmp_path / "page.html")
     figure = Figure(browser, tmp_path / "page.html")
     assert figure.says() == "The model gives 24 features and no class."
-    for selector in (".bars", ".ask-first", ".predict"):
+    for selector in (".bars", "label:has([name=predict])", ".predict"):
         assert figure.page.locator(selector).first.is_hidden()
     figure.page.locator("[data-column=untouched] .heads button").nth(4).click()
     figure.page.locator("[name=remove]").click()
@@ -62,7 +62,7 @@ def test_without_classes_it_says_how_similar_the_features_stay(browser, tmp_path
         lens = logit_lens(without, residual_stream(without, inputs))[:, 0]
     cosine, moved = F.cosine_similarity(before, after, dim=0), (after - before).abs().max()
     assert figure.says() == (
-        f"The model gives 24 features and no class. Changed and untouched, they have a cosine of {cosine:.3f}; the "
+        f"The model gives 24 features and no class. Changed and original ones have a cosine of {cosine:.3f}; the "
         f"feature that moves most moves by {moved:.2f}."
     )
     figure.page.locator(".lens summary").click()
@@ -102,7 +102,7 @@ def test_registers_are_asked_and_are_no_patches(browser, tmp_path):
     for press, token in (("[data-patch='7']", 3 + 7), ("[name=token] >> nth=2", 2)):
         figure.page.locator(press).click()
         row = weights[1, 0, token]
-        said = f"Untouched, block 1, head 0: what {names[token]} attends to. Most: {most(row)}."
+        said = f"Block 1, head 0. The brighter a patch, the more {names[token]} attends to it. Most: {most(row)}."
         assert caption.inner_text() == said
         shown = [label.rpartition(": ")[2].partition("\u00a0")[0] for label in figure.page.evaluate(CELLS)]
         assert_close(torch.tensor([float(share) for share in shown]), 100 * row[3:], atol=0.06, rtol=0)

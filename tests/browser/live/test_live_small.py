@@ -129,7 +129,8 @@ def test_a_recorded_run_is_shown_as_torch_left_it(figure, browser):
         said = numbers(at(".sentence").inner_text())
         expected = [23 * epoch, loss, 100 * accuracy, label, label, 100 * run["probability"][moment].item()]
         assert said == [pytest.approx(number, abs=0.0551) for number in expected]  # packed to 0.01 %, shown to 0.1 %
-        assert at("[name=moment]").get_attribute("aria-valuetext") == f"epoch {epoch} of 40"
+        spoken = at("[name=moment]").get_attribute("aria-valuetext")
+        assert spoken.startswith(f"epoch {epoch} of 40: ") and spoken.endswith("\u00a0% of the test digits right")
         if moment % 5 == 0:
             head, attention, similar = (run[name][moment].float() for name in ("head", "attention", "similarity"))
             drawn = fullness(at(".weights"), [10 * n + 4 for n in range(64)], [10 * n + 4 for n in range(10)])

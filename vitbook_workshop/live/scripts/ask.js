@@ -178,8 +178,8 @@ async function ask(root, thread, model, album) {
 
   let latest = 0;
 
-  /** Take over what has changed, ask the model where that matters, and show all. */
-  async function change(update, interferes = true) {
+  /** Take over what has changed, ask the model where that matters, and show all: `aloud`, where nothing else says it. */
+  async function change(update, interferes = true, aloud = !interferes) {
     Object.assign(state, update);
     const own = ++latest;
     if (interferes) {
@@ -194,7 +194,7 @@ async function ask(root, thread, model, album) {
       Object.assign(answers, { of, untouched, changed });
       root.querySelectorAll(".drop").forEach((drop) => drop.remove());
     }
-    show();
+    show(aloud);
     writeAddress();
     find(".figure").setAttribute("aria-busy", false);
   }
@@ -300,7 +300,11 @@ async function ask(root, thread, model, album) {
       find(".board").append(line);
     }
     for (const column of ["untouched", "changed"]) {
+      const heads = find(`[data-column=${column}] .heads`);
+      const label = (text, name = "") => element("span", { "aria-hidden": true, class: name }, text); // so says each button
+      heads.append(label("head", "of-block"), ...Array.from({ length: num_heads }, (_, head) => label(String(head))));
       for (let block = 0; block < depth; block++) {
+        heads.append(label(`block ${block}`, "of-block"));
         for (let head = 0; head < num_heads; head++) {
           const canvas = element("canvas", { width: 12 * columns, height: 12 * rows });
           const button = element("button", { type: "button" }, canvas);
@@ -311,7 +315,7 @@ async function ask(root, thread, model, album) {
             }
           });
           thumbnails[column].push(button);
-          find(`[data-column=${column}] .heads`).append(button);
+          heads.append(button);
         }
       }
     }
@@ -342,7 +346,7 @@ async function ask(root, thread, model, album) {
     }
   }
 
-  function show() {
+  function show(aloud = false) {
     const veiled = isVeiled();
     const { canvas } = photographs.get(state.photo);
     const changed = state.shuffle === "pixels" ? inPieces(canvas, order()) : canvas;
@@ -366,12 +370,12 @@ async function ask(root, thread, model, album) {
       cell.tabIndex = patch === Math.max(0, state.query - prefix) ? 0 : -1;
     });
     const subject = {
-      alike: `${stage(state.after)}: how similar the token of ${nameOf(state.query)} is to others, by their cosine`,
-      attention: `block ${state.block}, head ${state.head}: what ${nameOf(state.query)} attends to`,
-      rollout: `all blocks at once: how much of each patch reaches ${nameOf(state.query)} by attention`,
+      alike: `${stage(state.after)}. The brighter a patch, the more similar its token is to that of ${nameOf(state.query)}, by the cosine`,
+      attention: `block ${state.block}, head ${state.head}. The brighter a patch, the more ${nameOf(state.query)} attends to it`,
+      rollout: `all blocks at once. The brighter a patch, the more of it reaches ${nameOf(state.query)} by attention`,
     }[state.view];
-    find(".caption").textContent =
-      `${column === "changed" ? "Changed" : "Untouched"}, ${subject}. Most: ${nameOf(most)}, ${said(most)}.`;
+    const shown = isChanged() ? `${column === "changed" ? "Changed" : "Original"}, ${subject}` : subject[0].toUpperCase() + subject.slice(1);
+    say(find(".caption"), `${shown}. Most: ${nameOf(most)}, ${said(most)}.`, aloud);
     if (find("[name=mode]:checked").value !== "cover") {
       find(`[name=mode][value=${alike ? "alike" : "ask"}]`).checked = true;
     }
@@ -392,10 +396,11 @@ async function ask(root, thread, model, album) {
     find(".predict").hidden = !veiled;
     find(".figure").classList.toggle("altered", Boolean(isChanged()));
     find("[data-column=changed]").classList.toggle("veiled", veiled);
+    find("#untouched").textContent = isChanged() ? "Original" : classes.length ? "The model says" : "";
     for (const name of ["untouched", "changed"]) {
       showColumn(name);
     }
-    find(".sentence").textContent = veiled ? "" : sentence();
+    say(find(".sentence"), veiled ? "" : sentence());
     showLens(veiled);
     showSteps(column, weights);
     find(".speed").textContent =
@@ -441,11 +446,11 @@ async function ask(root, thread, model, album) {
     const most = Math.max(...changed.logits.map((logit, k) => Math.abs(logit - untouched.logits[k])));
     const moves = `that moves most moves by ${most < 1e-4 ? most.toExponential(0) : most.toFixed(2)}`;
     if (!classes.length) {
-      const compared = `Changed and untouched, they have a cosine of ${answerOf(changed.logits)}; the feature ${moves}.`;
+      const compared = `Changed and original ones have a cosine of ${answerOf(changed.logits)}; the feature ${moves}.`;
       return `The model gives ${untouched.logits.length} features and no class. ${isChanged() ? compared : ""}`;
     }
     const [before, after] = [best(untouched.shares), best(changed.shares)];
-    const says = `Untouched, the model says ${classes[before]} (${percent(untouched.shares[before])}).`;
+    const says = `The model says ${classes[before]} (${percent(untouched.shares[before])}).`;
     if (!isChanged()) {
       return says;
     }
@@ -542,10 +547,10 @@ async function ask(root, thread, model, album) {
     on("rollout", "click", () => change({ view: "rollout" }, false));
     on("remove", "click", () => toggleHead(state.block, state.head));
     on("each", "click", eachHead);
-    on("predict", "change", show);
+    on("predict", "change", () => show());
     on("after", "input", () => {
       const after = Number(control("after").value);
-      change({ after, block: Math.max(0, after - 1), view: state.view === "alike" ? "alike" : "attention" }, false);
+      change({ after, block: Math.max(0, after - 1), view: state.view === "alike" ? "alike" : "attention" }, false, false);
     });
     find(".modes").addEventListener("change", ({ target: { value } }) => {
       if (value !== "cover") {
@@ -630,7 +635,7 @@ async function ask(root, thread, model, album) {
   /** What each head's removal costs: the answer's probability without it, on its thumbnail. */
   async function eachHead() {
     const seconds = Math.ceil((thumbnails.untouched.length * answers.untouched.milliseconds) / 1000);
-    find(".caption").textContent = `Asking ${thumbnails.changed.length} times, about ${seconds} s.`;
+    say(find(".caption"), `Asking ${thumbnails.changed.length} times, about ${seconds} s.`);
     const all = await thread("withoutEach", { name: state.photo, change: changeOf() });
     const class_ = best(answers.changed.shares);
     all.forEach((logits, i) => {
@@ -640,9 +645,12 @@ async function ask(root, thread, model, album) {
       button.querySelector(".drop")?.remove();
       button.append(element("span", { class: "drop" }, classes.length && moved() >= 0 ? `+${said}` : said));
     });
-    find(".caption").textContent = classes.length
-      ? `On each head: by how many points its removal moves the probability of ${classes[class_]}.`
-      : "On each head: the cosine of the features without it with those with it.";
+    say(
+      find(".caption"),
+      classes.length
+        ? `On each head: by how many points its removal moves the probability of ${classes[class_]}.`
+        : "On each head: the cosine of the features without it with those with it.",
+    );
   }
 
   /* State in the address: #ask:photo=bird_duck&open=changed.3.2&removed=0.0,0.1 */

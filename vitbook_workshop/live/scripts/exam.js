@@ -168,8 +168,9 @@ async function exam(root, thread, { model, scenes }) {
     if (shown) {
       twin.drawImage(seen[control("twin").value].canvas, 0, 0);
     }
-    find(".caption").textContent = caption(pointed);
-    find(".sentence").textContent = sentence();
+    root.querySelectorAll(".locked").forEach((one) => (one.hidden = shown));
+    say(find(".caption"), caption(pointed));
+    say(find(".sentence"), sentence());
     table();
   }
 
@@ -201,7 +202,7 @@ async function exam(root, thread, { model, scenes }) {
 
   function sentence() {
     const says = (logits) => `${classes[firstOf(logits)]} (${percent(Math.max(...softmaxOf(logits)))})`;
-    const parts = [`Untouched, the model says ${says(seen.image.answer.logits)}.`];
+    const parts = [`The model says ${says(seen.image.answer.logits)}.`];
     const { value } = control("head");
     if (state.blank.length || value) {
       parts.push(`Changed, it says ${says(state.now)}.`);

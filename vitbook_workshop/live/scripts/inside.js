@@ -107,8 +107,11 @@ async function inside(root, thread, model, photograph) {
     [rows, columns].forEach((count, i) => (at[i] = Math.max(0, Math.min(at[i], count - size[i]))));
     buttons.forEach((one) => one.setAttribute("aria-pressed", String(one === button)));
     const name = `${button.ariaLabel[0].toUpperCase()}${button.ariaLabel.slice(1)} `;
-    find("h3").replaceChildren(name, element("small", {}, `(${rows},${axes[1] ? ` ${columns}` : ""}): ${axes.join(" × ")}`));
-    find(".says").innerHTML = says;
+    if (find(".part").dataset.part !== part) { // else nothing is announced
+      find(".part").dataset.part = part;
+      find(".part").replaceChildren(name, element("small", {}, `(${rows},${axes[1] ? ` ${columns}` : ""}): ${axes.join(" × ")}`));
+      find(".says").innerHTML = says;
+    }
     find("[name=block]").disabled = !by;
     find("[name=head]").disabled = by !== "head";
     const values = Array.from(data);
@@ -127,6 +130,8 @@ async function inside(root, thread, model, photograph) {
         return element("tr", {}, element("th", { scope: "row" }, nameOf(axes[0], i)), ...numbers);
       }),
     );
+    const corner = [0, 1].map((i) => (axes[i] ? nameOf(axes[i], at[i]) : "")).join(" ");
+    find(".map").setAttribute("aria-label", `All numbers as colors. Arrow keys move the frame, which begins at ${corner}`);
     paintPhotograph(at[0] - (numbered[axes[0]]?.length ?? Infinity));
     find(".inside").setAttribute("aria-busy", "false");
   }

@@ -6,12 +6,14 @@ const [LEFT, WIDE, HIGH] = [44, 270, 72]; // where the curves begin, and the siz
 
 /** Loss above, accuracy below, epoch by epoch, in a picture that already has its size; dashed without positions. */
 function drawCurves(svg, runs, lossName) {
-  const longest = Math.max(...runs.map(({ epochs }) => epochs));
+  const longest = Math.max(1, ...runs.map(({ epochs }) => epochs));
   const parts = [
     { key: "losses", top: 8, most: Math.LN10, ticks: { 0: 0, "ln 10": Math.LN10 }, title: lossName, down: 14 },
     { key: "accuracies", top: 104, most: 1, ticks: { 0: 0, "100 %": 1 }, title: "test digits right", down: HIGH - 6 },
   ];
   svg.replaceChildren(
+    element("text", { x: LEFT, y: 189 }, "epoch"),
+    element("text", { x: LEFT + WIDE, y: 189, "text-anchor": "end" }, runs.length ? String(longest) : ""),
     ...parts.flatMap(({ key, top, most, ticks, title, down }) => {
       const y = (value) => top + HIGH * (1 - Math.min(1.05, value / most));
       return [

@@ -13,6 +13,16 @@ var vitbookLive = (() => {
   const program = [0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11];
   const simd = typeof WebAssembly === "object" && WebAssembly.validate(new Uint8Array(program));
 
+  // Of the lower figures the height in rem: beside each other, and one below the other with how many squares as wide.
+  const ROOMS = {
+    query: [28, 29, 1],
+    scale: [27.5, 34, 0],
+    patches: [32.5, 30, 1],
+    places: [25.5, 22, 1],
+    shares: [26, 46, 0],
+    paint: [36, 45, 0],
+  };
+
   /** Called by the script of a part. */
   function deliver(name, content) {
     parts.set(name, content);
@@ -75,8 +85,8 @@ var vitbookLive = (() => {
     }
     host.dataset.started = "yes";
     button.textContent = "One moment …";
-    // Down to the end of the screen, at once: when the figure is there, nothing that is read moves.
-    host.style.minHeight = `${innerHeight - host.getBoundingClientRect().top}px`;
+    // Room for it, at once: when the figure is there, nothing that is read moves.
+    host.style.minHeight = `${Math.min(innerHeight - host.getBoundingClientRect().top, roomOf(host))}px`;
     try {
       const { made, css, source, given } = await all(host);
       const shown = host.shadowRoot ?? host.attachShadow({ mode: "open" });
@@ -95,6 +105,13 @@ var vitbookLive = (() => {
       delete host.dataset.started;
       button.textContent = `It could not be started: ${error.message}. Try again`;
     }
+  }
+
+  /** How high a figure will be, in pixels: more than any screen where it is not known. */
+  function roomOf(host) {
+    const [wide, narrow, square] = ROOMS[host.dataset.figure] ?? [Infinity, Infinity, 0];
+    const letter = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    return host.offsetWidth < 38 * letter ? narrow * letter + square * host.offsetWidth : wide * letter;
   }
 
   /** All that a figure needs: its own script, the style of all figures, its thread's sources if it has one, and data. */

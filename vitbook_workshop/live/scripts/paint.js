@@ -29,14 +29,20 @@ async function paint(root, thread, digits) {
     return canvas;
   }
 
+  /** Room for an image after each epoch, so that nothing below moves. */
+  function unpainted() {
+    const blank = Array(side ** 2).fill(-1);
+    const places = Array.from({ length: number("epochs") + 1 }, (_, epoch) => drawn(blank, `Epoch ${epoch}, not yet painted`));
+    find(".epochs").replaceChildren(...places);
+    return places;
+  }
+
   async function begin() {
     const [epochs, label] = [number("epochs"), number("class")];
     control("train").disabled = true;
     control("stop").disabled = false;
-    find(".after").hidden = true;
-    const blank = Array(side ** 2).fill(-1);
-    const places = Array.from({ length: epochs + 1 }, (_, epoch) => drawn(blank, `Epoch ${epoch}, not yet painted`));
-    find(".epochs").replaceChildren(...places); // room for all of them, so that nothing below moves
+    find(".after").disabled = true;
+    const places = unpainted();
     find(".figure").setAttribute("aria-busy", true);
     noise = 0;
     try {
@@ -44,15 +50,15 @@ async function paint(root, thread, digits) {
         const { epoch, seconds, loss, image } = news;
         places[epoch].replaceWith(drawn(image, `After epoch ${epoch}`));
         const left = epoch && epoch < epochs ? `, about ${Math.ceil((seconds / epoch) * (epochs - epoch))} s left` : "";
-        find(".progress").textContent = `Epoch ${epoch} of ${epochs}${epoch ? `: loss ${loss.toFixed(2)}` : ""}${left}.`;
+        say(find(".progress"), `Epoch ${epoch} of ${epochs}${epoch ? `: loss ${loss.toFixed(2)}` : ""}${left}.`, false);
         find(".speed").textContent = epoch ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser.` : "";
       });
       if (stopped) {
-        find(".after").hidden = false;
+        find(".after").disabled = false;
         await ask();
       }
     } catch (error) {
-      find(".progress").textContent = `It could not be trained: ${error.message}.`;
+      say(find(".progress"), `It could not be trained: ${error.message}.`);
     }
     control("train").disabled = false;
     control("stop").disabled = true;
@@ -61,7 +67,7 @@ async function paint(root, thread, digits) {
 
   /** Paint what the controls say, and show z above and the guesses below. */
   async function ask() {
-    if (find(".after").hidden) {
+    if (find(".after").disabled) {
       return;
     }
     const [label, steps, guidance] = ["class", "steps", "guidance"].map(number);
@@ -76,13 +82,14 @@ async function paint(root, thread, digits) {
     );
     const asked = guidance ? `A ${label}` : "Any digit";
     find(".sentence").textContent =
-      `${asked}, in ${steps} ${steps === 1 ? "step" : "steps"} with guidance ${guidance}. ` +
-      "Above the noisy image, below the guess of the clean one; the last guess is what is painted.";
+      `${asked}, in ${steps} ${steps === 1 ? "step" : "steps"} with guidance ${guidance}. What it paints is the last guess.`;
   }
 
   control("class").append(...Array.from({ length: 10 }, (_, digit) => element("option", {}, String(digit))));
   control("class").value = "7";
-  find(".epochs").style.setProperty("--heads", 8);
+  find(".epochs").style.setProperty("--heads", 9);
+  unpainted();
+  control("epochs").addEventListener("change", unpainted);
   control("train").addEventListener("click", begin);
   control("stop").addEventListener("click", () => thread("stop"));
   control("again").addEventListener("click", () => {

@@ -23,7 +23,7 @@ async function patches(root, _, photograph) {
   board.width = board.height = side * ENLARGED;
   let [x, y] = [0.55, 0.4]; // what is pointed at, as shares of the side
 
-  function show() {
+  function show(aloud = false) {
     const P = SIZES[find("[name=size]").value];
     const grid = side / P;
     const [column, row] = [x, y].map((share) => Math.min(grid - 1, Math.floor(share * grid)));
@@ -40,7 +40,7 @@ async function patches(root, _, photograph) {
     one.width = one.height = P;
     one.getContext("2d").drawImage(whole.canvas, column * P, row * P, P, P, 0, 0, P, P);
     find("output").textContent = String(P);
-    find("[name=size]").setAttribute("aria-valuetext", `${P} pixels`);
+    find("[name=size]").setAttribute("aria-valuetext", `${P} pixels, ${grid ** 2} tokens`);
     const lines = {
       "Tokens, N = HW/P²": grid ** 2,
       "Numbers in a token, 3P²": 3 * P ** 2,
@@ -51,9 +51,10 @@ async function patches(root, _, photograph) {
         element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, count.toLocaleString("en"))),
       ),
     );
-    find(".sentence").textContent =
+    const said =
       `Token ${row * grid + column}, in row ${row} and column ${column}: the mean of its red, green and blue is ` +
       `${mean.map((level) => level.toFixed(1)).join(", ")}.`;
+    say(find(".sentence"), said, aloud);
   }
 
   /** The photograph, cut, and the patch that is pointed at. */
@@ -83,7 +84,7 @@ async function patches(root, _, photograph) {
     }
   }
 
-  find("[name=size]").addEventListener("input", show);
+  find("[name=size]").addEventListener("input", () => show());
   onDrag(board, (event) => {
     const box = board.getBoundingClientRect();
     [x, y] = [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height].map((share) =>
@@ -95,7 +96,7 @@ async function patches(root, _, photograph) {
     const grid = side / SIZES[find("[name=size]").value];
     const moved = (share, step) => (Math.min(grid - 1, Math.max(0, Math.floor(share * grid) + step)) + 0.5) / grid;
     [x, y] = [moved(x, right), moved(y, down)];
-    show();
+    show(true);
   });
   find(".speed").textContent = photograph.credit;
   show();

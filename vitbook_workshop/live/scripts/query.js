@@ -20,7 +20,7 @@ async function query(root) {
   const plane = find(".plane");
   let q = [2, 1];
 
-  function show() {
+  function show(aloud = true) {
     const { scores, weights, answer } = attend(q);
     const [x, y] = [q[0] * UNIT, -q[1] * UNIT];
     find(".keys").replaceChildren(
@@ -43,17 +43,17 @@ async function query(root) {
         ),
       ),
     );
-    find(".sentence").textContent = `q = (${decimal(q[0], 1)}, ${decimal(q[1], 1)}): the answer is ${answer.toFixed(2)}.`;
+    say(find(".sentence"), `q = (${decimal(q[0], 1)}, ${decimal(q[1], 1)}): the answer is ${answer.toFixed(2)}.`, aloud);
   }
 
-  function move(x, y) {
+  function move(x, y, aloud = true) {
     q = [x, y].map((number) => Math.round(10 * Math.min(FAR, Math.max(-FAR, number))) / 10);
-    show();
+    show(aloud);
   }
 
   onDrag(plane, (event) => {
     const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(plane.getScreenCTM().inverse());
-    move(point.x / UNIT, -point.y / UNIT);
+    move(point.x / UNIT, -point.y / UNIT, false);
   });
   onArrows(plane, (right, down) => move(q[0] + right / 5, q[1] - down / 5));
   const places = { none: [0, 0], between: [1, 1], sure: [-FAR, 0] };

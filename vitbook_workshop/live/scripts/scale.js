@@ -32,10 +32,11 @@ async function scale(root, _, vectors) {
       return { most, spread: spreadOf(shown) };
     });
     find("output").textContent = String(d);
-    find("[name=width]").setAttribute("aria-valuetext", `${d}`);
+    const shares = said.map(({ most }) => percent(most));
+    find("[name=width]").setAttribute("aria-valuetext", `${d}: the largest weight is ${shares.join(", divided by √d ")}`);
     find(".sentence").textContent =
       `d = ${d}: the scores have a standard deviation of ${said[0].spread.toFixed(2)}, divided by √d of ` +
-      `${said[1].spread.toFixed(2)}. The largest weight is ${percent(said[0].most)} without the division, and ${percent(said[1].most)} with it.`;
+      `${said[1].spread.toFixed(2)}. The largest weight is ${shares[0]} without the division, and ${shares[1]} with it.`;
   }
 
   /** The standard deviation, with n − 1. */

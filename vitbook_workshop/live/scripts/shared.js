@@ -46,6 +46,14 @@ function rolledOut(attention, heads, tokens, token) {
   return reached;
 }
 
+/** The text of a live region; only `aloud` is it announced, and only where it is another one. */
+function say(region, text, aloud = true) {
+  region.setAttribute("aria-live", aloud ? "polite" : "off");
+  if (region.textContent !== text) {
+    region.textContent = text;
+  }
+}
+
 /** Whole numbers of eight bits from base64. */
 const wholeNumbers = (text) => Int8Array.from(atob(text), (letter) => (letter.charCodeAt(0) << 24) >> 24);
 

@@ -26,11 +26,12 @@ async function shares(root, thread, digits) {
     await thread("train", { seed: 0, epochs: EPOCHS, share: run.share, recipe: RECIPE_12 }, ({ epoch, accuracy, loss, seconds }) => {
       run.accuracies.push(accuracy);
       run.loss = loss;
-      find(".progress").textContent =
-        `${whole(run.count)} digits, epoch ${epoch} of ${EPOCHS}: ${percent(accuracy)} of the test digits right.`;
+      const said = `${whole(run.count)} digits, epoch ${epoch} of ${EPOCHS}: ${percent(accuracy)} of the test digits right.`;
+      say(find(".progress"), said, false);
       find(".speed").textContent = epoch ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser.` : "";
       show();
     });
+    say(find(".progress"), `Trained on ${find(".progress").textContent}`);
     busy(false);
   }
 
@@ -58,6 +59,8 @@ async function shares(root, thread, digits) {
         element("line", { x1: left, x2: left + width, y1: y(value), y2: y(value), class: "tick" }),
         element("text", { x: left - 4, y: y(value) + 4, "text-anchor": "end" }, value ? "100 %" : "0"),
       ]),
+      element("text", { x: left, y: top + height + 15 }, "test digits right, by epoch"),
+      element("text", { x: left + width, y: top + height + 15, "text-anchor": "end" }, String(EPOCHS)),
       ...ended.flatMap(({ count, accuracies }) => {
         const points = accuracies.map((value, i) => [left + (width * i) / EPOCHS, y(value)]);
         const [x, end] = points.at(-1);

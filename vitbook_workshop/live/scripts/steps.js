@@ -26,7 +26,7 @@ async function steps(root, _, run) {
     const epoch = epochs[moment];
     const [probability, largest, near, far, spread] = run.facts[moment];
     find("output").textContent = `${epoch} of ${last}`;
-    slider.setAttribute("aria-valuetext", `epoch ${epoch} of ${last}`);
+    slider.setAttribute("aria-valuetext", `epoch ${epoch} of ${last}: ${percent(accuracies[epoch])} of the test digits right`);
     find(".sentence").textContent =
       `Step ${(epoch * run.steps).toLocaleString("en")}: test loss ${losses[epoch].toFixed(2)}, ` +
       `${percent(accuracies[epoch])} of the test digits right. ` +

@@ -54,20 +54,21 @@ async function train(root, thread, digits) {
         run.accuracies.push(news.accuracy);
         const { epoch, seconds } = news;
         const left = epoch ? `, about ${Math.ceil((seconds / epoch) * (epochs - epoch))} s left` : "";
-        find(".progress").textContent =
+        const said =
           `Epoch ${epoch} of ${epochs}: loss ${news.loss.toFixed(2)}, ${percent(news.accuracy)} of the test digits right` +
           `${epoch < epochs ? left : ""}.`;
+        say(find(".progress"), said, false);
         find(".speed").textContent = epoch ? `An epoch takes ${(seconds / epoch).toFixed(1)} s in this browser.` : "";
         drawCurves(find(".curves"), runs, "training loss");
         drawHeads(news.attention, imageOf(0));
         drawAlike(news.alike);
       });
       if (stopped) {
-        find(".progress").textContent += " Now draw one below.";
+        say(find(".progress"), `${find(".progress").textContent} Now draw one below.`);
         showAfter(true);
       }
     } catch (error) {
-      find(".progress").textContent = `It could not be trained: ${error.message}.`;
+      say(find(".progress"), `It could not be trained: ${error.message}.`);
     }
     control("train").disabled = false;
     control("stop").disabled = true;
@@ -179,11 +180,13 @@ async function train(root, thread, digits) {
       "all heads of the last block removed": { removed: heads(depth - 1) },
     };
     const lines = [];
+    find("[role=status]").textContent = "";
     for (const [name, change] of Object.entries(changes)) {
       const share = await thread("accuracy", { change });
       lines.push(element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, percent(share))));
       find(".changed tbody").replaceChildren(...lines);
     }
+    find("[role=status]").textContent = `All test digits have been read ${lines.length} times.`;
     control("interfere").disabled = false;
   }
 
@@ -191,6 +194,7 @@ async function train(root, thread, digits) {
   find(".heads").append(
     ...Array.from({ length: depth * num_heads }, () => element("canvas", { width: CELLS, height: CELLS, "aria-hidden": "true" })),
   );
+  drawCurves(find(".curves"), [], "training loss");
   drawHeads(Array.from({ length: depth }, () => new Float32Array(num_heads * tokens * tokens).fill(1)), imageOf(0));
   listen();
 }
