@@ -29,8 +29,8 @@ CONTROLS = """
     return [outline, boxShadow, borderColor, backgroundColor, textDecoration].join(' ');
   };
   window.controls = within(document.body).filter((one) =>
-    one.matches('a[href], button, input, select, textarea, summary, [tabindex]') && one.tabIndex >= 0 && !one.matches(":disabled")
-    && one.checkVisibility({ visibilityProperty: true }) && chosen(one));
+    one.matches('a[href], button, input, select, textarea, summary, [tabindex]') && one.tabIndex >= 0
+    && !one.matches(':disabled') && one.checkVisibility({ visibilityProperty: true }) && chosen(one));
   window.looks = new Map(controls.map((one) => [one, look(shown(one))]));
   window.reached = new Set();
   return controls.length;
