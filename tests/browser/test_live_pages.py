@@ -6,11 +6,11 @@ from playwright.sync_api import Locator, Route
 from site_drawings import LIVE
 from visits import Site, Visit, barriers
 
-from vitbook_workshop.live import figures
+from vitbook_workshop.live.figures import FIGURES as IN_CHAPTERS
 
 FIGURES = [
     ("intro.html", "ask"),
-    *((f"chapters/{chapter}.html", figure) for figure, chapter in figures.CHAPTERS.items()),
+    *((f"chapters/{chapter}.html", figure) for figure, (chapter, _) in IN_CHAPTERS.items()),
     *((f"chapters/{chapter}.html", "inside") for chapter in LIVE),
 ]
 LOW = ["query", "scale", "patches", "places", "shares", "paint"]  # lower than a screen may be
@@ -122,7 +122,7 @@ PRESSED = """(host) => {
 @pytest.mark.parametrize("name", LOW)
 def test_a_press_makes_the_room_that_a_low_figure_needs(site: Site, name: str, mode: str) -> None:
     screen = SCREENS[mode] | dict(height=2500)
-    with site.visit(f"chapters/{figures.CHAPTERS[name]}.html", mode, viewport=screen) as visit:
+    with site.visit(f"chapters/{IN_CHAPTERS[name][0]}.html", mode, viewport=screen) as visit:
         host = visit.page.locator(f"[data-figure={name}]")
         host.locator(".live-start:enabled").wait_for()
         room = host.evaluate(PRESSED)
@@ -162,7 +162,7 @@ HEARD = """
     dict(ask=1, train=1, paint=1, shares=1, steps=0, scale=0, exam=3, inside=1, query=1, places=1).items(),
 )
 def test_a_result_is_announced_once_and_not_at_every_step(site: Site, name: str, times: int) -> None:
-    path = f"chapters/{figures.CHAPTERS.get(name, '03_self_attention')}.html"
+    path = f"chapters/{IN_CHAPTERS.get(name, ['03_self_attention'])[0]}.html"
     with site.visit(path) as visit:
         figure = start(visit, name)
         visit.page.wait_for_timeout(100)

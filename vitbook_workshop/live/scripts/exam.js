@@ -168,7 +168,7 @@ async function exam(root, thread, { model, scenes }) {
     if (shown) {
       twin.drawImage(seen[control("twin").value].canvas, 0, 0);
     }
-    root.querySelectorAll(".locked").forEach((one) => (one.hidden = shown));
+    root.querySelectorAll(".locked").forEach((one) => one.toggleAttribute("hidden", shown));
     say(find(".caption"), caption(pointed));
     say(find(".sentence"), sentence());
     table();
