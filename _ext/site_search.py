@@ -5,6 +5,7 @@ title, its page's title, its kind and its prose; of a term also where it leads. 
 """
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +14,23 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-ASIDE = (nodes.section, nodes.raw, nodes.literal_block, nodes.math, nodes.math_block, nodes.image, addnodes.desc)
+ASIDE = (nodes.section, nodes.raw, nodes.literal_block, nodes.math_block, nodes.image, addnodes.desc)
 ASIDE += (nodes.comment, addnodes.glossary, nodes.meta)
+PLAIN = re.compile(r"[\w=+,. -]+")  # a formula that reads as it is written
 
 
 def prose(node: nodes.Element, top: bool = True) -> Iterator[str]:
-    """The words of a section without those of the sections in it, of code, outputs, formulas and drawings."""
+    """The words of a section without those of the sections in it, of code, outputs, formulas and drawings.
+
+    A short formula is kept, another becomes an ellipsis. What a chapter asks of its reader is left out.
+    """
     for child in node.children:
         if isinstance(child, ASIDE) or (top and isinstance(child, nodes.title)):
+            continue
+        if isinstance(child, nodes.paragraph) and child.astext().startswith("Before this"):
+            continue
+        if isinstance(child, nodes.math):
+            yield child.astext() if PLAIN.fullmatch(child.astext()) else "…"
             continue
         if isinstance(child, nodes.container) and "cell" in child.get("classes", []):
             yield from (caption.astext() for caption in child.findall(nodes.caption))

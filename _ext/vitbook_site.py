@@ -12,6 +12,7 @@ PARTS = (
     "site_callouts",  # "> **Note.** …" becomes a box
     "site_equations",  # tags and anchors, and formulas drawn
     "site_execution",  # stored outputs, and what made them
+    "site_figures",  # a class for cells that draw one
     "site_live",  # figures that compute in the page
     "site_drawings",  # drawings in the page's colors
     "site_questions",  # questions with answers to choose from, before a chapter's exercises
