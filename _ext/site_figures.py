@@ -1,7 +1,7 @@
 """Cells that draw a figure say so by a class.
 
-Where a style sheet looks for the figure itself, it finds it only once a slow page has brought it, and what stood before it
-moves.
+Where a style sheet looks for the figure itself, it finds it only once a slow page has brought it, and what stood before
+it moves.
 """
 
 from docutils import nodes
