@@ -65,9 +65,9 @@ def read_json(path: Path) -> dict | None:
     return content
 
 
-def read_table(name: str) -> dict[str, Any]:
-    """A TOML file that comes with the package."""
-    return tomllib.loads((ASSETS / name).read_text(encoding="utf-8"))
+def read_table(path: Path) -> dict[str, Any]:
+    """A TOML file that comes with a package."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def refuse_pipes(path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from vitbook._common.files import read_table
+from vitbook._common.files import ASSETS, read_table
 from vitbook._common.images import decode_image, to_tensor
 from vitbook._downloads.archives import Files, open_files
 
@@ -183,4 +183,6 @@ _READERS = {
     "cifar100": _read_cifar100,
     "tiny_imagenet": _read_tiny_imagenet,
 }
-SOURCES = {name: Source(name, read=_READERS[name], **facts) for name, facts in read_table("datasets.toml").items()}
+SOURCES = {
+    name: Source(name, read=_READERS[name], **facts) for name, facts in read_table(ASSETS / "datasets.toml").items()
+}

@@ -15,7 +15,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitbook._common.files import read_table
+from vitbook._common.files import ASSETS, read_table
 
 _OUR_BLOCK = "encoder.blocks.{i}."
 CLASS, DISTILLATION = "embedding.cls_token", "embedding.dist_token"  # our names
@@ -145,7 +145,7 @@ def _expand(name: str) -> list[str]:
 def _tables() -> dict[str, Layout]:
     """Those of the file, by their names there."""
     found: dict[str, Layout] = {}
-    for key, table in read_table("layouts.toml").items():
+    for key, table in read_table(ASSETS / "layouts.toml").items():
         start = found[table.pop("like")] if "like" in table else Layout("", (), "", ())
         for part in {"outside", "inside", "more"} & table.keys():
             lines = table[part]

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vitbook._common.files import read_table
+from vitbook._common.files import ASSETS, read_table
 
-_PATTERNS = read_table("other_formats.toml")
+_PATTERNS = read_table(ASSETS / "other_formats.toml")
 
 
 def named(kind: str, texts: Iterable[str], matches: Callable[[str, str], Any] = re.search) -> str:

@@ -42,7 +42,7 @@ class Published:
 
 PUBLISHED = {
     f"{family}:{file['name']}": Published(family, **file)
-    for family, files in read_table("published_weights.toml").items()
+    for family, files in read_table(ASSETS / "published_weights.toml").items()
     for file in files
 }
 

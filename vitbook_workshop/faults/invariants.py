@@ -5,12 +5,12 @@ The package's tests ask it of each part, and of the wrong variants in `mistakes`
 name in one of the modules below, and a wrong variant that fails it.
 """
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from types import ModuleType
 
+from vitbook._common.files import read_table
 from vitbook.data import Dataset
 from vitbook_workshop.faults import (
     checks_of_data,
@@ -67,5 +67,5 @@ def _must_hold(name: str, said: dict[str, str]) -> MustHold:
     return MustHold(**said | checks | {"where": said["where"].replace("#", ".ipynb#")})
 
 
-_SAID = tomllib.loads((files(__package__) / "invariants.toml").read_text(encoding="utf-8"))
+_SAID = read_table(Path(__file__).with_name("invariants.toml"))
 INVARIANTS = {name: _must_hold(name, said) for name, said in _SAID.items()}

@@ -1,12 +1,12 @@
 """What is known of a mistake: a wrong variant of right code with its symptom and cause, shown as a card."""
 
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
+from vitbook._common.files import read_table
 from vitbook_workshop.book_address import chapters_address, page_of
 
 
@@ -39,7 +39,7 @@ class Mistake:
         return re.sub(r"/blob/\w+", "", re.sub(r"/(issues|pull)/", "#", self.found)) or "our own"
 
 
-SAID = tomllib.loads((files(__package__) / "mistakes.toml").read_text(encoding="utf-8"))
+SAID = read_table(Path(__file__).with_name("mistakes.toml"))
 
 
 def wrong_variant(mistakes: dict[str, Mistake], of: Callable | None = None) -> Callable[[Callable], Callable]:

@@ -1,21 +1,15 @@
 """There is one invariant for each check, under the name of the check; words are written once."""
 
 import inspect
+from importlib import import_module
+from pkgutil import iter_modules
 
-from vitbook_workshop.faults import (
-    checks_of_data,
-    checks_of_learning,
-    checks_of_models,
-    checks_of_operations,
-    checks_of_parts,
-    checks_of_precision,
-    checks_of_procedures,
-    checks_of_training,
-)
+from vitbook_workshop import faults
+from vitbook_workshop.faults import checks_of_data, checks_of_learning, checks_of_models
 from vitbook_workshop.faults.invariants import INVARIANTS
 
-OF_A_MODEL = (checks_of_learning, checks_of_models, checks_of_operations, checks_of_precision)
-MODULES = (*OF_A_MODEL, checks_of_data, checks_of_procedures, checks_of_parts, checks_of_training)
+NAMES = [module.name for module in iter_modules(faults.__path__) if module.name.startswith("checks_of_")]
+MODULES = [import_module(f"{faults.__name__}.{name}") for name in NAMES]
 TOOLS = {checks_of_models.learned_by_heart, checks_of_data.neighbors_agree, checks_of_learning.what_is_drawn}
 
 
