@@ -87,6 +87,7 @@ def test_the_switch_of_colours_goes_round_and_stays(site: Site) -> None:
         for _ in range(3):
             press(visit, ".theme-switch-button")
             seen.append(visit.page.evaluate("document.documentElement.dataset.mode"))
+            assert visit.page.locator(".bd-header-article .theme-switch").locator("visible=true").count() == 1
         assert sorted(seen) == ["auto", "dark", "light"]
         while visit.page.evaluate("document.documentElement.dataset.mode") != "dark":
             press(visit, ".theme-switch-button")
