@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from cycler import cycler
 from IPython import get_ipython
 from jaxtyping import Int, Real, Shaped
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -18,6 +19,7 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 from matplotlib_inline.config import InlineBackend
 from torch import Tensor
 
+from vitbook._common.files import ASSETS
 from vitbook.patches import grid_size
 
 # Okabe and Ito 2008: told apart by color-blind readers, on white and in gray
@@ -42,15 +44,18 @@ _Limits = tuple[float, float]  # the values at the two ends of a color scale
 
 
 def use_book_style() -> None:
-    """Set matplotlib up as the book's figures are: sharp, on white, large enough for a phone."""
+    """Set matplotlib up as the book's figures are: in its type, sharp, on white, large enough for a phone."""
+    font_manager.fontManager.addfont(ASSETS / "fonts/sans.ttf")
     plt.rcParams.update(
         {
             "figure.figsize": (WIDTH, 3.4),
             "figure.dpi": 160,
             "figure.constrained_layout.use": True,
             "figure.facecolor": "white",
-            "font.size": 11,
-            "axes.titlesize": 11,
+            "font.family": ["Vitbook Sans", "DejaVu Sans"],
+            "font.size": 12,
+            "axes.titlesize": 12,
+            "mathtext.fontset": "stix",
             "axes.prop_cycle": cycler(color=list(COLORS.values())),
             "axes.spines.top": False,
             "axes.spines.right": False,

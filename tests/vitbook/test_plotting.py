@@ -1,12 +1,16 @@
 """Figures show the numbers they are given, on the scale they state, and are made without a warning."""
 
+from pathlib import Path
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from matplotlib import font_manager
 
 from vitbook import plotting
+from vitbook._common.files import ASSETS
 
 matplotlib.use("Agg")
 pytestmark = [  # of the figures; what other tests leave behind in this process is not theirs
@@ -38,6 +42,13 @@ def shown(ax) -> torch.Tensor:
 
 def texts(ax) -> list[str]:
     return [text.get_text() for text in ax.texts]
+
+
+def test_figures_are_in_the_type_of_the_book():
+    ax = plt.subplots()[1]
+    title = ax.set_title("Attention, 3.5 × 10⁻³, α → ½")  # a letter that the font lacks would warn
+    drawn(ax)
+    assert Path(font_manager.findfont(title.get_fontproperties())).is_relative_to(ASSETS)
 
 
 MATRIX = torch.tensor([[0.0, 0.25, 0.75], [1.0, 0.5, 0.125]])
