@@ -388,7 +388,7 @@ async function ask(root, thread, model, album) {
     control("rollout").setAttribute("aria-pressed", String(state.view === "rollout"));
     control("remove").disabled = state.view === "rollout";
     control("remove").textContent = removed ? "Put this head back" : "Remove this head";
-    control("again").disabled = !state.shuffle;
+    control("again").hidden = !state.shuffle;
     control("reset").disabled = !isChanged();
     control("positions").checked = state.withoutPositions;
     control("shuffle").value = state.shuffle;

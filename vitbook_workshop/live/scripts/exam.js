@@ -151,6 +151,7 @@ async function exam(root, thread, { model, scenes }) {
       cell.setAttribute("aria-label", [nameOf(patch), scene().patches[patch] ?? "plain", ...labels].join(", "));
       cell.tabIndex = patch === focused ? 0 : -1;
     });
+    find(".figure").classList.toggle("altered", state.blank.length > 0 || control("head").value !== "");
     for (const [column, logits] of Object.entries({ untouched: seen.image.answer.logits, changed: now })) {
       softmaxOf(logits).forEach((share, k) => {
         const bar = bars[column][k];
@@ -163,11 +164,8 @@ async function exam(root, thread, { model, scenes }) {
     for (const name of Object.keys(METHODS)) {
       control(name).setAttribute("aria-pressed", String(name === view));
     }
-    const twin = find(".one").getContext("2d");
-    twin.clearRect(0, 0, side, side);
-    if (shown) {
-      twin.drawImage(seen[control("twin").value].canvas, 0, 0);
-    }
+    find(".one").hidden = !shown;
+    find(".one").getContext("2d").drawImage(seen[control("twin").value].canvas, 0, 0);
     root.querySelectorAll(".locked").forEach((one) => one.toggleAttribute("hidden", shown));
     say(find(".caption"), caption(pointed));
     say(find(".sentence"), sentence());
