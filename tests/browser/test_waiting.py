@@ -68,6 +68,7 @@ def test_a_switch_is_followed_by_a_paint_within_a_tenth_of_a_second(site: Site) 
         visit.page.add_init_script(WATCH)
         visit.go(site.base + "chapters/13_attention_maps.html")
         start(visit)
+        visit.page.locator(".more summary").click()
         visit.page.locator("[name=predict]").uncheck()
         visit.page.wait_for_timeout(200)  # the browser's entry comes after its paint
         visit.page.evaluate("window.paints = {}")

@@ -48,9 +48,16 @@ class Figure:
             column,
         )
 
+    def control(self, name: str):
+        """A control, unfolded where it is folded away."""
+        control = self.page.locator(f"[name={name}]")
+        if not control.is_visible():
+            self.page.locator(".more summary").click()
+        return control
+
     def switch(self, name: str, **option) -> None:
         """Change something, and let the figure show at once what it does."""
-        control = self.page.locator(f"[name={name}]")
+        control = self.control(name)
         control.select_option(**option) if option else control.click()
         self.page.locator("[name=show]").click()
 

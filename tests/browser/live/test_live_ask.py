@@ -89,7 +89,7 @@ def test_heads_are_removed_and_put_back(figure, trained):
     close(figure.shares("changed"), asked(without_heads(trained, *((0, head) for head in range(config.num_heads))))[0])
     figure.page.locator("[name=reset]").click()
     figure.settle()
-    figure.page.locator("[name=each]").click()
+    figure.control("each").click()
     figure.page.locator(".drop").last.wait_for()
     drops = [float(text.replace("−", "-")) for text in figure.page.locator(".drop").all_inner_texts()]
     before = asked(trained)[0]

@@ -52,6 +52,7 @@ def test_without_classes_it_says_how_similar_the_features_stay(browser, tmp_path
     figure.save(tmp_path / "page.html")
     figure = Figure(browser, tmp_path / "page.html")
     assert figure.says() == "The model gives 24 features and no class."
+    figure.page.locator(".more summary").click()
     for selector in (".bars", "label:has([name=predict])", ".predict"):
         assert figure.page.locator(selector).first.is_hidden()
     figure.page.locator("[data-column=untouched] .heads button").nth(4).click()
@@ -71,7 +72,7 @@ def test_without_classes_it_says_how_similar_the_features_stay(browser, tmp_path
     assert_close(numbers, F.cosine_similarity(lens, before, dim=-1), atol=6e-4, rtol=0)
     figure.page.locator("[name=reset]").click()
     figure.settle()
-    figure.page.locator("[name=each]").click()
+    figure.control("each").click()
     figure.page.locator(".drop").last.wait_for()
     assert float(figure.page.locator(".drop").nth(4).inner_text()) == pytest.approx(cosine.item(), abs=0.006)
     assert browser.errors == []

@@ -151,7 +151,9 @@ async function exam(root, thread, { model, scenes }) {
       cell.setAttribute("aria-label", [nameOf(patch), scene().patches[patch] ?? "plain", ...labels].join(", "));
       cell.tabIndex = patch === focused ? 0 : -1;
     });
-    find(".figure").classList.toggle("altered", state.blank.length > 0 || control("head").value !== "");
+    const altered = blank.length > 0 || control("head").value !== "";
+    find(".figure").classList.toggle("altered", altered);
+    find("[data-column=untouched] h3").textContent = altered ? "Original" : "The model says";
     for (const [column, logits] of Object.entries({ untouched: seen.image.answer.logits, changed: now })) {
       softmaxOf(logits).forEach((share, k) => {
         const bar = bars[column][k];
