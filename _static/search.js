@@ -35,6 +35,8 @@ document.addEventListener("DOMContentLoaded", () => {
     error: ["mistake", "error"],
     debug: ["broken", "mistake"],
   };
+  const MOST = 30; // results
+  const ROOM = 240; // letters of an excerpt
   const SILENT = new Set("a an and are at by can do does for from how i in is it me my of on or the to what when where which who why with".split(" "));
   const stem = (word) => word.replace(/(?:ies|y)$/, "i").replace(/(?<=\w{3})(?:ings?|ed|es|s|e)$/, "").replace(/(\w)\1$/, "$1");
   const split = (text) => text.toLowerCase().match(/[\p{L}\p{N}_]+/gu) ?? [];
@@ -106,34 +108,72 @@ document.addEventListener("DOMContentLoaded", () => {
       .map((one) => [score(one, asked, phrase) * (sent.has(one.address) ? 1.8 : 1), one])
       .filter(([sum]) => sum > 0)
       .sort(([a], [b]) => b - a)
-      .slice(0, 30)
+      .slice(0, MOST)
       .map(([, one]) => one);
   }
 
-  // The prose about the first place that has a word of the query.
-  function excerpt(one, query) {
-    if (one.kind === "term" || one.kind === "question") return one.text;
-    const parts = concepts(query).flat().map((part) => part.trim().split(" ")[0]);
-    const words = one.text.split(" ");
-    const at = words.findIndex((word) => split(word).some((piece) => parts.includes(stem(piece))));
-    const start = Math.max(0, at - 12);
-    const end = start + 42;
-    return `${start ? "… " : ""}${words.slice(start, end).join(" ")}${end < words.length ? " …" : ""}`;
+  // Where a text has what is asked, a word or a phrase: for each place its beginning, its end, and the nth of `asked`.
+  function places(text, asked) {
+    const words = [...text.matchAll(/[\p{L}\p{N}_]+/gu)];
+    const heard = words.map(([word]) => stem(word.toLowerCase()));
+    const found = [];
+    for (let at = 0; at < words.length; at++) {
+      asked.forEach((parts, nth) => {
+        for (const part of parts.map((one) => one.trim().split(" "))) {
+          if (!part.every((word, i) => heard[at + i] === word)) continue;
+          const last = words[at + part.length - 1];
+          found.push([words[at].index, last.index + last[0].length, nth]);
+        }
+      });
+    }
+    return found;
   }
 
-  const KINDS = { term: "Glossary", question: "Question" };
-  function row(one, query) {
-    const link = document.createElement("a");
-    link.href = one.address;
-    link.textContent = one.title;
+  // The sentence with the most of what is asked, or the first of what is an answer as a whole, and those after it.
+  function excerpt({ text, kind }, asked) {
+    const sentences = text.split(/(?<=[.?!]) (?=[\p{Lu}\d…“"(])/u);
+    const having = sentences.map((sentence) => new Set(places(sentence, asked).map(([, , nth]) => nth)).size);
+    const first = kind === "text" ? having.indexOf(Math.max(...having)) : 0;
+    let shown = sentences[first];
+    let next = first + 1;
+    while (next < sentences.length && shown.length + sentences[next].length < ROOM) shown += ` ${sentences[next++]}`;
+    if (shown.length <= 1.5 * ROOM) return shown;
+    const at = Math.max(0, (places(shown, asked)[0]?.[0] ?? 0) - ROOM / 3);
+    const from = at && shown.indexOf(" ", at) + 1;
+    return `${from ? "… " : ""}${shown.slice(from, shown.lastIndexOf(" ", from + ROOM))} …`;
+  }
+
+  // An element with a text, what is asked marked in it.
+  function marked(tag, className, text, asked) {
+    const element = document.createElement(tag);
+    element.className = className;
+    let done = 0;
+    for (const [start, end] of places(text, asked)) {
+      if (start < done) continue;
+      const last = element.lastElementChild;
+      if (last && text.slice(done, start) === " ") {
+        last.textContent += text.slice(done, end); // words side by side are one mark
+      } else {
+        const mark = document.createElement("mark");
+        mark.textContent = text.slice(start, end);
+        element.append(text.slice(done, start), mark);
+      }
+      done = end;
+    }
+    element.append(text.slice(done));
+    return element;
+  }
+
+  function row(one, asked) {
+    const [, number, page] = (one.within || one.title).match(/^(?:(\d+)\. )?(.*)/s);
     const where = document.createElement("span");
     where.className = "search-where";
-    where.textContent = KINDS[one.kind] ?? one.within;
-    const context = document.createElement("p");
-    context.className = "context";
-    context.textContent = excerpt(one, query);
+    where.textContent = [number ? `Chapter ${number}` : one.kind === "code" && "Code", one.within && page].filter(Boolean).join(" · ");
+    const link = document.createElement("a");
+    link.href = one.address;
+    link.textContent = one.within ? one.title : page;
     const item = document.createElement("li");
-    item.append(link, " ", where, context);
+    item.append(where, link, marked("p", "context", excerpt(one, asked), asked));
     return item;
   }
 
@@ -142,19 +182,23 @@ document.addEventListener("DOMContentLoaded", () => {
   code.type = "checkbox";
   const filter = document.createElement("label");
   filter.className = "search-filter";
-  filter.append(code, " also the reference of the code");
+  filter.append(code, " Include functions and classes");
   const summary = document.createElement("p");
   summary.className = "search-summary";
   summary.setAttribute("role", "status");
   const list = document.createElement("ol");
   list.className = "search";
-  place.before(filter);
-  place.replaceChildren(summary, list);
+  const bar = document.createElement("div");
+  bar.className = "search-bar";
+  bar.append(summary, filter);
+  place.before(bar);
+  place.replaceChildren(list);
 
   function show(query) {
-    const found = concepts(query).length ? find(query, code.checked) : [];
-    summary.textContent = !query.trim() ? "" : found.length ? `${found.length}${found.length === 30 ? " or more" : ""} places` : "Nothing found: try another word.";
-    list.replaceChildren(...found.map((one) => row(one, query)));
+    const asked = concepts(query);
+    const found = asked.length ? find(query, code.checked) : [];
+    summary.textContent = !query.trim() ? "" : found.length ? found.length < MOST ? `${found.length} found` : `The best ${MOST}` : "Nothing found: try another word.";
+    list.replaceChildren(...found.map((one) => row(one, asked)));
   }
   field.value = new URLSearchParams(location.search).get("q") ?? "";
   show(field.value);

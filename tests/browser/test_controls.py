@@ -138,6 +138,22 @@ def test_ten_searches_find_their_section_among_the_first_three_while_one_types(s
         assert visit.complaints == []
 
 
+@pytest.mark.parametrize("mode", ["light", "phone"])
+def test_results_show_the_words_that_were_asked_for_and_one_field(site: Site, mode: str) -> None:
+    with site.visit("search.html?q=CLS tokens", mode) as visit:
+        found = visit.page.locator("#search-results li")
+        found.first.wait_for()
+        marks = {mark.lower() for mark in visit.page.locator("#search-results mark").all_inner_texts()}
+        assert (
+            {"class token", "token"} <= marks <= {"class token", "class tokens", "token", "tokens", "cls token", "cls"}
+        )
+        section = found.filter(has=visit.page.locator("a[href*='14_attention_distance.html#']"))
+        assert section.first.locator(".search-where").inner_text().startswith("Chapter 14 · ")
+        fields = visit.page.locator("input[type=search], .search-button, .search-button-field")
+        assert fields.locator("visible=true").count() == 1
+        assert visit.complaints == []
+
+
 def test_search_keeps_the_reference_of_the_code_back_until_it_is_asked_for(site: Site) -> None:
     with site.visit("search.html?q=attention") as visit:
         code = visit.page.locator("#search-results a[href*='api/']")
