@@ -60,12 +60,16 @@ FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', 
 
 # Code, and what it has printed; how many letters a line has room for on paper, where they are smallest.
 FIT = 105
+LONG = 72  # from here on a line may be wrapped on a screen, too
 LISTING = re.compile(r'(<div class="highlight"><pre)>(.*?)(?=</pre>)', re.S)
 TAG = re.compile(r"<[^>]*>")
 
 # Code in a table, whose long names would take the other columns' room.
 NARROW = re.compile(r'(?<=<span class="pre">)[^<]*_[^<]*(?=</span></code>)')
 CELL = re.compile(r"<td.*?</td>", re.S)
+
+# Code in the list of a page's sections: the names of modules, wider than the list.
+ENTRY = re.compile(r'(nav-link" href="#[^"]*"><code[^>]*><span class="pre">)([^<]*)(?=</span></code>)')
 
 # Where the text's own controls begin, behind the bar of buttons above it; the page of results has no text.
 SKIP = ('<a href="#main-content">Skip to main content</a>', '<a href="#text">Skip to the text</a>')
@@ -79,10 +83,20 @@ def plain_arguments(match: re.Match) -> str:
 
 
 def with_columns(listing: re.Match) -> str:
-    """A listing with the length of its longest line: the style sheet makes its letters fit on a phone and on paper."""
+    """A listing with the length of its longest line: the style sheet makes its letters fit on paper."""
     longest = max(map(len, unescape(TAG.sub("", listing[2])).splitlines()), default=1)
     columns = longest if longest <= FIT else 90  # lines that are wrapped all the same need not be small
-    return f'{listing[1]} style="--columns: {columns}">{listing[2]}'
+    return f'{listing[1]} style="--columns: {columns}">{"".join(map(hanging, listing[2].splitlines(keepends=True)))}'
+
+
+def hanging(line: str) -> str:
+    """A line of a listing; a long one goes on, where it is wrapped, below its fourth letter."""
+    plain = unescape(TAG.sub("", line)).rstrip("\n")
+    if len(plain) <= LONG:
+        return line
+    indent = len(plain) - len(plain.lstrip()) + 4
+    body = line.rstrip("\n")
+    return f'<span class="long" style="--indent: {indent}">{body}</span>{line[len(body) :]}'
 
 
 def breakable(cell: re.Match) -> str:
@@ -98,6 +112,7 @@ def repaired(html: str) -> str:
     if 'class="unbroken"' not in html:
         html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
     html = CELL.sub(breakable, LISTING.sub(with_columns, html))
+    html = ENTRY.sub(lambda entry: entry[1] + re.sub(r"(?<=[._])(?=\w)", "<wbr>", entry[2]), html)
     return ARGUMENTS.sub(plain_arguments, SPHINX_SEARCH.sub("", ICONS.sub("", html)))
 
 
