@@ -132,12 +132,18 @@ def fill_index(app: Sphinx, docname: str, source: list[str]) -> None:
 
 
 def to_rst(text: str, home: ModuleType, arguments: set[str]) -> list[str]:
-    """A docstring's prose, its code with links, and "mask: which keys count" as a list, where `mask` is an argument."""
+    """A docstring's prose, its code with links, and "mask: which keys count" as a list, where `mask` is an argument.
+
+    So are lines that each have a name and, two spaces on, what it is.
+    """
     begins = re.compile(rf"\*{{0,2}}({'|'.join(map(re.escape, arguments)) or '(?!)'}): ")
     lines: list[str] = []
     for paragraph in filter(None, re.split(r"\n\s*\n", inspect.cleandoc(text))):
         if all(line.startswith("    ") for line in paragraph.splitlines()):
             lines += ["::", "", *paragraph.splitlines(), ""]
+            continue
+        if all(rows := [re.fullmatch(r"(\S+) {2,}(.+)", line) for line in paragraph.splitlines()]):
+            lines += [line for row in rows for line in (f"- ``{row[1]}``: {inline(row[2], home)}", "")]
             continue
         pieces: list[list[str]] = [[]]
         for line in paragraph.splitlines():

@@ -26,3 +26,11 @@ def test_arguments_become_a_list() -> None:
     items = [re.sub(r"\s+", " ", item.astext()) for item in tree.findall(lambda node: node.tagname == "list_item")]
     assert items == ["mask: boolean", "clip: gradients longer than this are shortened."]
     assert tree.children[-1].astext() == "other: no argument."
+
+
+def test_names_in_columns_become_a_list() -> None:
+    tree = publish_doctree(
+        "\n".join(api.to_rst("Files.\n\nhub.py    any model\nsaving.py  to a file", vitbook.vit, set()))
+    )
+    items = [item.astext() for item in tree.findall(lambda node: node.tagname == "list_item")]
+    assert items == ["hub.py: any model", "saving.py: to a file"]
