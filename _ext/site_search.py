@@ -29,6 +29,8 @@ def prose(node: nodes.Element, top: bool = True) -> Iterator[str]:
             continue
         if isinstance(child, nodes.paragraph) and child.astext().startswith("Before this"):
             continue
+        if isinstance(child, nodes.bullet_list) and "chapters" in child["classes"]:
+            continue  # the cards say what the chapters say
         if isinstance(child, nodes.math):
             yield child.astext() if PLAIN.fullmatch(child.astext()) else "…"
             continue

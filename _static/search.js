@@ -131,7 +131,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
   // The sentence with the most of what is asked, or the first of what is an answer as a whole, and those after it.
   function excerpt({ text, kind }, asked) {
-    const sentences = text.split(/(?<=[.?!]) (?=[\p{Lu}\d…“"(])/u);
+    const sentences = text.split(/(?<=[.?!]) (?=[\p{Lu}…“"])/u);
     const having = sentences.map((sentence) => new Set(places(sentence, asked).map(([, , nth]) => nth)).size);
     const first = kind === "text" ? having.indexOf(Math.max(...having)) : 0;
     let shown = sentences[first];
