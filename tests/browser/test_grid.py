@@ -23,10 +23,12 @@ SIZES = """
 def test_the_blocks_of_the_landing_page_end_where_columns_end(site: Site, width: int) -> None:
     with site.visit("intro.html", viewport=WIDE | dict(width=width)) as visit:
         [last] = set(visit.page.evaluate(RIGHT, ".cover img"))
-        for blocks in (".ways ul", "ul.chapters", ".cover figcaption"):
+        for blocks in (".ways ul", "ul.chapters", ".cover figcaption p"):
             assert set(visit.page.evaluate(RIGHT, f"article {blocks}")) == {last}
         columns = visit.page.evaluate(RIGHT, "article #where-to-begin li")
         assert set(visit.page.evaluate(RIGHT, "ul.chapters > li")) == set(columns)
+        second = visit.page.locator("article #where-to-begin li").nth(1).bounding_box()["x"]
+        assert visit.page.locator(".cover figcaption").bounding_box()["x"] == pytest.approx(second, abs=2)
         assert set(visit.page.evaluate(RIGHT, ".cover > p, #the-chapters > p:not(.rubric)")) == {columns[1]}
 
 
