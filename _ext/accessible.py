@@ -58,10 +58,9 @@ ARGUMENTS = re.compile(
 FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', re.S)
 
 
-# Code, and what it has printed; how many letters a line has room for on paper, where they are smallest.
-FIT = 105
-LONG = 72  # from here on a line may be wrapped on a screen, too
-LISTING = re.compile(r'(<div class="highlight"><pre)>(.*?)(?=</pre>)', re.S)
+# Code, and what it has printed; from here on a line may be wrapped on a screen.
+LONG = 72
+LISTING = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.S)
 TAG = re.compile(r"<[^>]*>")
 
 # Code in a table, whose long names would take the other columns' room.
@@ -82,17 +81,14 @@ def plain_arguments(match: re.Match) -> str:
     return f'<span class="sig-lines">{lines}</span>'
 
 
-def with_columns(listing: re.Match) -> str:
-    """A listing with the length of its longest line: the style sheet makes its letters fit on paper."""
-    longest = max(map(len, unescape(TAG.sub("", listing[2])).splitlines()), default=1)
-    columns = longest if longest <= FIT else 90  # lines that are wrapped all the same need not be small
-    return f'{listing[1]} style="--columns: {columns}">{"".join(map(hanging, listing[2].splitlines(keepends=True)))}'
+def with_hanging_lines(listing: re.Match) -> str:
+    return "".join(map(hanging, listing[0].splitlines(keepends=True)))
 
 
 def hanging(line: str) -> str:
     """A line of a listing; a long one goes on, where it is wrapped, below its fourth letter."""
     plain = unescape(TAG.sub("", line)).rstrip("\n")
-    if len(plain) <= LONG:
+    if len(plain) <= LONG or 'class="long"' in line:
         return line
     indent = len(plain) - len(plain.lstrip()) + 4
     body = line.rstrip("\n")
@@ -111,7 +107,7 @@ def repaired(html: str) -> str:
         html = html.replace(*SKIP).replace(*TEXT)
     if 'class="unbroken"' not in html:
         html = FORMULA.sub(r'<span class="unbroken">\g<0></span>', html)
-    html = CELL.sub(breakable, LISTING.sub(with_columns, html))
+    html = CELL.sub(breakable, LISTING.sub(with_hanging_lines, html))
     html = ENTRY.sub(lambda entry: entry[1] + re.sub(r"(?<=[._])(?=\w)", "<wbr>", entry[2]), html)
     return ARGUMENTS.sub(plain_arguments, SPHINX_SEARCH.sub("", ICONS.sub("", html)))
 
