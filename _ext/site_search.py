@@ -16,6 +16,7 @@ from sphinx.environment import BuildEnvironment
 
 ASIDE = (nodes.section, nodes.raw, nodes.literal_block, nodes.math_block, nodes.image, addnodes.desc)
 ASIDE += (nodes.comment, addnodes.glossary, nodes.meta)
+SEE = re.compile(r" See [^.]+\.$")  # where a term leads is a link of its own
 PLAIN = re.compile(r"[\w=+,. -]+")  # a formula that reads as it is written
 
 
@@ -35,7 +36,7 @@ def prose(node: nodes.Element, top: bool = True) -> Iterator[str]:
             yield child.astext() if PLAIN.fullmatch(child.astext()) else "…"
             continue
         if isinstance(child, nodes.container) and "cell" in child.get("classes", []):
-            yield from (caption.astext() for caption in child.findall(nodes.caption))
+            yield from (f" {caption.astext()} " for caption in child.findall(nodes.caption))
         elif isinstance(child, nodes.Text):
             yield child.astext()
         else:
@@ -72,7 +73,8 @@ def entries(name: str, doctree: nodes.document) -> Iterator[list[str]]:
         for term in item.findall(nodes.term):
             if term["ids"] and isinstance(item.parent.parent, addnodes.glossary):
                 see = [link["refuri"] for link in item.findall(nodes.reference) if link.get("internal")]
-                yield [name, term["ids"][0], term.astext(), title, "term", text(item.children[-1]), *see]
+                words = SEE.sub("", text(item.children[-1]))
+                yield [name, term["ids"][0], term.astext(), title, "term", words, *see]
     if name == "questions":
         for paragraph in questions(doctree):
             asked = paragraph[0].astext()

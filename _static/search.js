@@ -108,7 +108,6 @@ document.addEventListener("DOMContentLoaded", () => {
       .map((one) => [score(one, asked, phrase) * (sent.has(one.address) ? 1.8 : 1), one])
       .filter(([sum]) => sum > 0)
       .sort(([a], [b]) => b - a)
-      .slice(0, MOST)
       .map(([, one]) => one);
   }
 
@@ -197,8 +196,8 @@ document.addEventListener("DOMContentLoaded", () => {
   function show(query) {
     const asked = concepts(query);
     const found = asked.length ? find(query, code.checked) : [];
-    summary.textContent = !query.trim() ? "" : found.length ? found.length < MOST ? `${found.length} found` : `The best ${MOST}` : "Nothing found: try another word.";
-    list.replaceChildren(...found.map((one) => row(one, asked)));
+    summary.textContent = !query.trim() ? "" : found.length ? found.length > MOST ? `The best ${MOST} of ${found.length} places` : found.length > 1 ? `${found.length} places` : "One place" : "Nothing found: try another word.";
+    list.replaceChildren(...found.slice(0, MOST).map((one) => row(one, asked)));
   }
   field.value = new URLSearchParams(location.search).get("q") ?? "";
   show(field.value);
