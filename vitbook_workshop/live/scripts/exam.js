@@ -167,6 +167,7 @@ async function exam(root, thread, { model, scenes }) {
       control(name).setAttribute("aria-pressed", String(name === view));
     }
     find(".one").hidden = !shown;
+    find(".legend").hidden = !shown && !marked.length;
     find(".one").getContext("2d").drawImage(seen[control("twin").value].canvas, 0, 0);
     root.querySelectorAll(".locked").forEach((one) => one.toggleAttribute("hidden", shown));
     say(find(".caption"), caption(pointed));
@@ -202,11 +203,11 @@ async function exam(root, thread, { model, scenes }) {
 
   function sentence() {
     const says = (logits) => `${classes[firstOf(logits)]} (${percent(Math.max(...softmaxOf(logits)))})`;
-    const parts = [`The model says ${says(seen.image.answer.logits)}.`];
     const { value } = control("head");
-    if (state.blank.length || value) {
-      parts.push(`Changed, it says ${says(state.now)}.`);
+    if (!state.blank.length && !value) {
+      return ""; // the bars say it
     }
+    const parts = [`The model says ${says(seen.image.answer.logits)}. Changed, it says ${says(state.now)}.`];
     if (value && state.shown) {
       const twin = seen[control("twin").value].answer.logits;
       const [block, head] = value.split(".");
