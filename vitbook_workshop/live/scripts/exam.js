@@ -151,8 +151,7 @@ async function exam(root, thread, { model, scenes }) {
       cell.setAttribute("aria-label", [nameOf(patch), scene().patches[patch] ?? "plain", ...labels].join(", "));
       cell.tabIndex = patch === focused ? 0 : -1;
     });
-    const altered = blank.length > 0 || control("head").value !== "";
-    find(".figure").classList.toggle("altered", altered);
+    const altered = find(".figure").classList.toggle("altered", blank.length > 0 || control("head").value !== "");
     find("[data-column=untouched] h3").textContent = altered ? "Original" : "The model says";
     for (const [column, logits] of Object.entries({ untouched: seen.image.answer.logits, changed: now })) {
       softmaxOf(logits).forEach((share, k) => {
@@ -166,10 +165,8 @@ async function exam(root, thread, { model, scenes }) {
     for (const name of Object.keys(METHODS)) {
       control(name).setAttribute("aria-pressed", String(name === view));
     }
-    find(".one").hidden = !shown;
     find(".legend").hidden = !shown && !marked.length;
     find(".one").getContext("2d").drawImage(seen[control("twin").value].canvas, 0, 0);
-    root.querySelectorAll(".locked").forEach((one) => one.toggleAttribute("hidden", shown));
     say(find(".caption"), caption(pointed));
     say(find(".sentence"), sentence());
     table();
@@ -204,8 +201,8 @@ async function exam(root, thread, { model, scenes }) {
   function sentence() {
     const says = (logits) => `${classes[firstOf(logits)]} (${percent(Math.max(...softmaxOf(logits)))})`;
     const { value } = control("head");
-    if (!state.blank.length && !value) {
-      return ""; // the bars say it
+    if (!find(".altered")) {
+      return "";
     }
     const parts = [`The model says ${says(seen.image.answer.logits)}. Changed, it says ${says(state.now)}.`];
     if (value && state.shown) {
