@@ -114,10 +114,10 @@ def test_a_reader_points_and_blanks_by_keyboard_alone(figure, browser):
     assert figure.locator(".caption").inner_text() == f"You have marked {places(scene['key'])}."
     browser.press("Enter")  # the mark is taken back
     maps, changed = figure.locator("[name=last]"), figure.locator("[data-column=changed]")
-    assert maps.is_hidden() and changed.is_hidden()
+    assert maps.is_disabled() and changed.is_hidden()
     figure.locator("[name=key]").focus()
     browser.press("Enter")
-    assert maps.is_visible() and changed.is_hidden()
+    assert maps.is_enabled() and changed.is_hidden()
     assert figure.locator(".caption").inner_text() == f"You had 1 of the two. The key: {places(scene['key'])}."
     assert "in the key" in figure.locator(f"[data-patch='{scene['key'][1]}']").get_attribute("aria-label")
     figure.locator(f"[data-patch='{scene['key'][1]}']").focus()

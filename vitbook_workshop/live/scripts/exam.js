@@ -165,7 +165,6 @@ async function exam(root, thread, { model, scenes }) {
     for (const name of Object.keys(METHODS)) {
       control(name).setAttribute("aria-pressed", String(name === view));
     }
-    find(".legend").hidden = !shown && !marked.length;
     find(".one").getContext("2d").drawImage(seen[control("twin").value].canvas, 0, 0);
     say(find(".caption"), caption(pointed));
     say(find(".sentence"), sentence());
