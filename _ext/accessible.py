@@ -60,7 +60,7 @@ FORMULA = re.compile(r'(?:[^\s<>]*<span class="math[^>]*>.*?</span>)+[^\s<>]*', 
 
 # Code, and what it has printed; from here on a line may be wrapped on a phone.
 LONG = 40
-ROW = re.compile(r"\S {3,}\S")  # of a table, whose columns wrapping would tear
+DEEP = 16  # letters: what is wrapped begins no further to the right
 LISTING = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.S)
 TAG = re.compile(r"<[^>]*>")
 
@@ -89,13 +89,12 @@ def with_hanging_lines(listing: re.Match) -> str:
 def hanging(line: str) -> str:
     """A line of a listing; a long one goes on, where it is wrapped, below its fourth letter, prose below its first."""
     plain = unescape(TAG.sub("", line)).rstrip("\n")
-    if len(plain) <= LONG or 'class="long' in line:
+    if len(plain) <= LONG or 'class="long"' in line:
         return line
     prose = plain.lstrip().startswith("#") or 'class="sd"' in line
-    indent = len(plain) - len(plain.lstrip()) + (0 if prose else 4)
+    indent = min(len(plain) - len(plain.lstrip()) + (0 if prose else 4), DEEP)
     body = line.rstrip("\n")
-    kind = "long tabular" if ROW.search(plain) else "long"
-    return f'<span class="{kind}" style="--indent: {indent}">{body}</span>{line[len(body) :]}'
+    return f'<span class="long" style="--indent: {indent}">{body}</span>{line[len(body) :]}'
 
 
 def breakable(cell: re.Match) -> str:
