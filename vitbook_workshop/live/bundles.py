@@ -25,6 +25,7 @@ They are classic scripts, and what they need is in scripts too, as base64: a pag
 
 import base64
 import json
+import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 
@@ -50,7 +51,8 @@ NEEDS = {  # data that a figure loads
 
 def scripts_for(figure: str, data: dict[str, object] | None = None) -> dict[str, str]:
     """All that live.js needs for a figure, by name: its script, the style, the source of its thread, and data."""
-    parts = {"style": source("live.css"), **_threads(figure), **(data or {})}
+    style = re.sub(r"/\*.*?\*/\s*", "", source("live.css"), flags=re.S)
+    parts = {"style": style, **_threads(figure), **(data or {})}
     return {figure: bundle(figure)} | {name: delivered(name, part) for name, part in parts.items()}
 
 

@@ -130,6 +130,8 @@ async function exam(root, thread, { model, scenes }) {
     return (lead(state.now) - lead(here)) / (lead(there) - lead(here));
   }
 
+  const isChanged = () => state.blank.length > 0 || control("head").value !== "";
+
   /* What is seen */
 
   function show() {
@@ -151,8 +153,8 @@ async function exam(root, thread, { model, scenes }) {
       cell.setAttribute("aria-label", [nameOf(patch), scene().patches[patch] ?? "plain", ...labels].join(", "));
       cell.tabIndex = patch === focused ? 0 : -1;
     });
-    const altered = find(".figure").classList.toggle("altered", blank.length > 0 || control("head").value !== "");
-    find("[data-column=untouched] h3").textContent = altered ? "Original" : "The model says";
+    find(".figure").classList.toggle("altered", isChanged());
+    find("[data-column=untouched] h3").textContent = isChanged() ? "Original" : "The model says";
     for (const [column, logits] of Object.entries({ untouched: seen.image.answer.logits, changed: now })) {
       softmaxOf(logits).forEach((share, k) => {
         const bar = bars[column][k];
@@ -199,10 +201,10 @@ async function exam(root, thread, { model, scenes }) {
 
   function sentence() {
     const says = (logits) => `${classes[firstOf(logits)]} (${percent(Math.max(...softmaxOf(logits)))})`;
-    const { value } = control("head");
-    if (!find(".altered")) {
-      return "";
+    if (!isChanged()) {
+      return ""; // the bars say it
     }
+    const { value } = control("head");
     const parts = [`The model says ${says(seen.image.answer.logits)}. Changed, it says ${says(state.now)}.`];
     if (value && state.shown) {
       const twin = seen[control("twin").value].answer.logits;
