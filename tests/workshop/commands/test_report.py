@@ -91,7 +91,7 @@ def test_predict_says_none_of_these_as_often_as_it_may(tmp_path, monkeypatch, ca
         said = capsys.readouterr().out.splitlines()
         away = [line.endswith(": none of these") for line in said]
         assert sum(away[:known]) <= known * 0.1 + 3 * (known * 0.1 * 0.9) ** 0.5, by
-        assert sum(away[known:]) / len(noise) > 2 * sum(away[:known]) / known, by
+        assert sum(away[known:]) / len(noise) > 1.5 * sum(away[:known]) / known, by
     kept = json.loads(Path("runs/vit_digits/validation_scores.json").read_text())
     assert len(kept["energy"]) == len(kept["probability"]) == 434
     for options, code, says in (
