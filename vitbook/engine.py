@@ -188,6 +188,7 @@ def fit(
     config = config or TrainConfig()
     with ExitStack() as stack:
         training = Training(model, data, config, None if folder is None else Path(folder), teacher)
+        stack.callback(training.close)
         if training.writes:
             stack.enter_context(alone_in(training.folder))
         training.start(resume)
@@ -345,6 +346,12 @@ class Training:
             "std": data.std.tolist(),
             "teacher": None if teacher is None else _digest(*teacher.state_dict().values()),
         }
+
+    def close(self) -> None:
+        """End the processes that read files."""
+        self.read = iter(())
+        if self.reader is not None:
+            self.reader.close()
 
     # One step
 

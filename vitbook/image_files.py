@@ -9,6 +9,7 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -178,20 +179,21 @@ def random_from(*numbers: int) -> np.random.RandomState:
 
 
 class Reader:
-    """Batches of images, and of their masks, decoded ahead by processes of its own, which stay for all epochs."""
+    """Batches of images, and of their masks, decoded ahead by processes of its own, which stay until it is closed."""
 
     def __init__(self, *files: ImageFiles):
-        self.batches: Sequence[list[Key]] = ()
+        self.batches: list[list[Key]] = []
         workers = files[0].workers
         some: dict[str, Any] = dict(num_workers=workers, persistent_workers=workers > 0, collate_fn=list)
-        self.loader = DataLoader(_Files(files), batch_sampler=self, **some, **_QUIETLY)
+        self.loader = DataLoader(_Files(files), batch_sampler=self.batches, **some, **_QUIETLY)
 
-    def __iter__(self) -> Iterator[list[Key]]:
-        return iter(self.batches)
+    def close(self) -> None:
+        """End the processes. The garbage collector would do it, too, but wait five seconds for each (torch 2.13)."""
+        del self.loader
 
     def read(self, batches: Sequence[list[Key]]) -> Iterator[tuple[UInt8[Tensor, "batch ..."], ...]]:
         """These batches of each kind, in this order. Raises what reading a file raises."""
-        self.batches = batches
+        self.batches[:] = batches
         for batch in self.loader:
             for read in batch:
                 if isinstance(read, Exception):  # the loader would put its own traceback in front of it
@@ -202,7 +204,8 @@ class Reader:
 def middles(size: int, *files: ImageFiles) -> Iterator[tuple[UInt8[Tensor, "batch ..."], ...]]:
     """The middle of each image, and of its mask, this many at a time."""
     every: list[Key] = [(place, None) for place in range(len(files[0]))]
-    yield from Reader(*files).read([every[start : start + size] for start in range(0, len(every), size)])
+    with closing(Reader(*files)) as reader:
+        yield from reader.read([every[start : start + size] for start in range(0, len(every), size)])
 
 
 class _Files(torch.utils.data.Dataset):

@@ -2,6 +2,8 @@
 
 import importlib
 import io
+import multiprocessing
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,6 +83,17 @@ def test_a_run_ends_with_the_same_weights_whoever_reads_and_wherever_it_is_inter
     for workers, stop in ((2, 0), (1, 2), (0, 4)):
         again = train(tmp_path / f"{workers} {stop}", workers, stop)
         assert all(torch.equal(one, other) for one, other in zip(whole, again, strict=True)), (workers, stop)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_no_process_that_reads_outlives_the_run_or_is_waited_for(folder, monkeypatch, stops):
+    """As garbage in a circle each would be waited for, five seconds long."""
+    if stops:
+        monkeypatch.setattr("vitbook.engine.Training.finish_epoch", lambda *_: 1 / 0)
+    data = load_folder(folder, 8, in_files=True, workers=2).with_validation(0.2)
+    with pytest.raises(ZeroDivisionError) if stops else nullcontext():
+        fit(model(), data, RANDOM, progress=False)
+    assert not multiprocessing.active_children()
 
 
 def test_crops_differ_from_epoch_to_epoch_and_stay_in_the_bounds(folder):
