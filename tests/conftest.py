@@ -9,6 +9,8 @@ from jaxtyping import config, install_import_hook
 
 # torch is imported where it is needed: the process that hands the tests to others does without.
 
+OLD_TORCH = tuple(map(int, re.findall(r"\d+", version("torch"))[:2])) < (2, 10)
+
 gc.set_threshold(200_000, 20, 100)  # to look for cycles among thousands of tests that are collected takes seconds
 
 # The shapes in the signatures of these modules are enforced in the tests.
@@ -44,7 +46,7 @@ def same_random_numbers():
 @pytest.fixture(autouse=True)
 def pickles_are_our_own(monkeypatch):
     """Old releases of torch refuse pickles of strangers, which those of the tests are not."""
-    if tuple(map(int, re.findall(r"\d+", version("torch"))[:2])) < (2, 10):
+    if OLD_TORCH:
         monkeypatch.setattr("vitbook.pretrained.weight_files._SAFE_PICKLES", (2, 5))
 
 

@@ -12,6 +12,7 @@ from vitbook_workshop.exam.grading import SHIPPED, SITTINGS, exam_model
 from vitbook_workshop.exam.methods import ALL
 
 
+@pytest.mark.slow
 def test_a_run_marks_every_method_and_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     few = {"by chance": ALL["by chance"], "rollout": ALL["rollout"]}
     monkeypatch.setattr(exam, "STEPS", dict.fromkeys(SITTINGS, 3))
@@ -29,6 +30,7 @@ def test_a_run_marks_every_method_and_goes_on_where_it_was_stopped(tmp_path, mon
     assert all("follows_the_watermark" in row for row in found["rows"] if row["task"] == "watermark")
 
 
+@pytest.mark.slow
 def test_training_begins_to_learn_the_task_and_depends_on_the_seed():
     scenes = planted("find", 300, torch.Generator().manual_seed(3))
     accuracy = {}
@@ -40,6 +42,7 @@ def test_training_begins_to_learn_the_task_and_depends_on_the_seed():
     assert not torch.equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_recorded_models_are_the_shipped_ones():
     heads = {row["seed"]: row for row in json.loads(RECORDED["exam"].read_text())["heads"]}
     assert exam.through_heads(exam_model("compare")) == {

@@ -23,6 +23,7 @@ def test_each_runtime_has_a_row_for_each_of_its_files():
             assert all(len(row[f"milliseconds_of_{batch}"]) >= 3 for batch in runtimes.BATCHES)
 
 
+@pytest.mark.slow
 @pytest.mark.door
 @torch.no_grad()
 def test_a_runtime_is_measured_and_a_refusal_is_put_in_words(tmp_path, capsys):

@@ -163,10 +163,10 @@ def test_a_map_that_ignores_the_image_scores_as_random_where_places_are_uniform(
     from vitbook.planted import TASKS, planted
 
     for task in TASKS:
-        key = planted(task, 20_000, generator()).key
+        key = planted(task, 5000, generator()).key
         rows = torch.arange(6) - 2.5
         for blind in (torch.rand(6, 6), -torch.hypot(rows[:, None], rows), torch.ones(6, 6)):
             maps = blind.expand(len(key), -1, -1)
-            assert auc(maps, key).mean().item() == pytest.approx(0.5, abs=0.012)
+            assert auc(maps, key).mean().item() == pytest.approx(0.5, abs=0.024)
             chance = key.sum(dim=(1, 2)).double().mean().item() / 36
-            assert precision_at_k(maps, key).mean().item() == pytest.approx(chance, abs=0.008)
+            assert precision_at_k(maps, key).mean().item() == pytest.approx(chance, abs=0.016)

@@ -55,21 +55,21 @@ def test_without_any_patch_beside_the_key_the_answer_stays_and_without_one_of_th
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_place_is_as_likely_and_every_answer(task):
-    scenes = drawn(task, 20_000)
+    scenes = drawn(task, 5000)
     sizes = scenes.key.sum(dim=(1, 2)).double()
     share = scenes.key.double().mean(dim=0)
-    error = (sizes.mean() / 36 / 20_000).sqrt()
+    error = (sizes.mean() / 36 / 5000).sqrt()
     assert ((share - sizes.mean() / 36).abs() < 5 * error).all()
-    assert ((scenes.labels.bincount(minlength=4) / 20_000 - 0.25).abs() < 0.02).all()
+    assert ((scenes.labels.bincount(minlength=4) / 5000 - 0.25).abs() < 5 * (0.25 * 0.75 / 5000) ** 0.5).all()
 
 
 def test_nothing_beside_the_key_tells_the_answer():
-    scenes = drawn("compare", 20_000)
+    scenes = drawn("compare", 8000)
     other = scenes.colors.masked_fill(scenes.key, 0)
     for color in range(1, 5):
         counts = (other == color).sum(dim=(1, 2)).double()
         means = torch.stack([counts[scenes.labels == label].mean() for label in range(4)])
-        assert means.max() - means.min() < 0.06  # of 0.75, with errors of 0.01
+        assert means.max() - means.min() < 0.09  # of 0.75, with errors of 0.016
 
 
 def test_a_true_watermark_tells_the_answer_and_a_random_one_does_not():
