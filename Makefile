@@ -99,8 +99,8 @@ course-test: $(STAMP)  ## Judge notebooks with nbgrader, Otter and nbmake, in an
 	$(BIN)/python -m venv --clear $(COURSE)
 	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" > \
 		$$($(COURSE)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/book.pth
-	$(COURSE)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/course_tools/requirements.txt
-	$(ONE_THREAD) $(COURSE)/bin/python -m pytest tests/course_tools
+	$(COURSE)/bin/python -m pip install --quiet --disable-pip-version-check -r tests/notebook_tools/requirements.txt
+	$(ONE_THREAD) $(COURSE)/bin/python -m pytest tests/notebook_tools
 
 benchmark: $(VENV)/peers/.ready  ## Measure speed and memory beside other implementations; a few minutes: BENCHMARK=--quick
 	PYTHONPATH=$(VENV)/peers $(BIN)/python benchmarks/benchmark.py $(BENCHMARK)

@@ -47,8 +47,9 @@ def files(root: Path, name: str) -> dict[str, Path]:
     folder = root / package / name
     if not folder.is_dir():
         return {f"{package}.{name}": folder.with_suffix(".py")}
-    inside = {f"{package}.{name}.{path.stem}": path for path in sorted(folder.glob("[!_]*.py"))}
-    return {f"{package}.{name}": folder / "__init__.py"} | inside
+    paths = [path for path in folder.rglob("*.py") if not path.stem.startswith("_") or path.stem == "__init__"]
+    names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    return dict(sorted(names.items()))
 
 
 def imported(notebook: Path) -> tuple[set[str], set[str]]:
@@ -66,7 +67,13 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     return set(homes.values()), shown - {None}
 
 
-NO_LESSONS = ("commands", "drawings", "live", "recorded")  # the command, figures, and records of what was run
+NO_LESSONS = (
+    "commands",
+    "drawings",
+    "live",
+    "recorded",
+    "training_runs",
+)  # the command, figures, and records of what was run
 
 
 @cache

@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests" / "workshop" / "course"))
 
 from made_class import hand_in_class, surprises  # noqa: E402
 
-from vitbook_workshop.course import course_key, grades, report, student_notebooks  # noqa: E402
+from vitbook_workshop.course import grades, report, roster, student_notebooks  # noqa: E402
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, chapters = Path(place), student_notebooks.chapters_of(ROOT, given.chapters)
         names = [(f"student-{number}", f"Student {number}") for number in range(1, given.students + 1)]
-        course = course_key.draw(names, tuple(chapters), seed=1)
+        course = roster.draw(names, tuple(chapters), seed=1)
         student_notebooks.write_all(course, folder, chapters)
         played = hand_in_class(folder, course, folder / "handed_in")
         began, cpu = time.perf_counter(), _cpu_seconds()

@@ -24,7 +24,7 @@ from vitbook.engine import TrainConfig, batches, fit
 from vitbook.runtime import device, has_bfloat16
 from vitbook.training import evaluate
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.commands.run_settings import Run, run_of
+from vitbook_workshop.training_runs.settings import Run, run_of
 
 # each ingredient, by what takes it out: settings of training, and of the model
 INGREDIENTS: dict[str, tuple[dict, dict]] = {

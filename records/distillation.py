@@ -31,7 +31,7 @@ from vitbook.muon import Muon, hidden_matrices
 from vitbook.runtime import device, has_bfloat16
 from vitbook.training import evaluate, parameter_groups, warmup_cosine
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.commands.teachers import load_teacher
+from vitbook_workshop.training_runs.teachers import load_teacher
 
 SHAPE = ViTConfig(image_size=32, patch_size=8, dim=96, depth=4, num_heads=4, mlp_dim=192, num_classes=10)
 BATCH, RATE, MUON_RATE, DECAY = 128, 2e-3, 6e-3, 0.1

@@ -29,9 +29,9 @@ from vitbook.pretrained import load_pretrained
 from vitbook.runtime import seed_everything
 from vitbook.training import parameter_groups, train_epoch, warmup_cosine
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.exam.grading import SHIPPED, SITTINGS, Sitting, graded, interval, sitting
-from vitbook_workshop.exam.heads import head_table, twins
+from vitbook_workshop.exam.head_table import head_table, twins
 from vitbook_workshop.exam.methods import ALL
+from vitbook_workshop.exam.sittings import SHIPPED, SITTINGS, Sitting, graded, interval, sitting
 
 STEPS = {"find": 250, "compare": 400, "count": 800, "watermark": 300}
 RATE, BATCH, DECAY, SEEDS = 2e-3, 64, 0.05, range(5)

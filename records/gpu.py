@@ -86,9 +86,9 @@ def chapters(part: Part) -> None:
 
 def cifar10_gpu(part: Part) -> None:
     """As many seeds of the recipe as fit: seconds of training, seconds of the whole, test accuracy."""
-    from vitbook_workshop.commands.run_results import evaluate_run
-    from vitbook_workshop.commands.run_settings import run_of
-    from vitbook_workshop.commands.training_runs import train_run
+    from vitbook_workshop.training_runs.results import evaluate_run
+    from vitbook_workshop.training_runs.settings import run_of
+    from vitbook_workshop.training_runs.training import train_run
 
     recipe, took = run_of(config=Path("cifar10_gpu")), 0.0
     if part.tiny:

@@ -20,9 +20,9 @@ from torch import Tensor
 from vitbook._common.files import ASSETS, write_whole
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.training import Evaluation
-from vitbook_workshop.commands.run_results import evaluate_run
-from vitbook_workshop.commands.run_settings import read_run
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.results import evaluate_run
+from vitbook_workshop.training_runs.settings import read_run
+from vitbook_workshop.training_runs.trained_models import open_model
 
 
 def main(arguments: list[str] | None = None) -> None:

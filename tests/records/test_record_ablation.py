@@ -9,7 +9,7 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from vitbook.data import digits
-from vitbook_workshop.commands.run_settings import RECIPES, read_run
+from vitbook_workshop.training_runs.settings import RECIPES, read_run
 
 pytestmark = pytest.mark.slow
 

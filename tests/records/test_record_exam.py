@@ -8,8 +8,8 @@ import torch
 
 from vitbook.planted import planted
 from vitbook.recorded import RECORDED, rows_of
-from vitbook_workshop.exam.grading import SHIPPED, SITTINGS, exam_model
 from vitbook_workshop.exam.methods import ALL
+from vitbook_workshop.exam.sittings import SHIPPED, SITTINGS, exam_model
 
 
 @pytest.mark.slow

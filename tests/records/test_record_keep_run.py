@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vitbook.pretrained import load_pretrained
-from vitbook_workshop.commands import main, run_results, trained_models
+from vitbook_workshop.commands import main
+from vitbook_workshop.training_runs import results, trained_models
 
 pytestmark = pytest.mark.slow
 
@@ -27,5 +28,5 @@ def test_the_runs_of_two_seeds_are_tested_as_their_weights_are_kept(tmp_path, mo
     trained = trained_models.open_model(tmp_path / "run" / "seed_0").model.state_dict()
     assert all(torch.equal(weights.model.state_dict()[name], trained[name].half().float()) for name in trained)
 
-    monkeypatch.setitem(run_results.RECORDED, "cifar10_quick", tmp_path / "runs" / "small.json")
-    assert f"{record['test_accuracy']:.1%} (mean of 2 seeds) after 5 minutes" in run_results.recorded("cifar10_quick")
+    monkeypatch.setitem(results.RECORDED, "cifar10_quick", tmp_path / "runs" / "small.json")
+    assert f"{record['test_accuracy']:.1%} (mean of 2 seeds) after 5 minutes" in results.recorded("cifar10_quick")

@@ -9,8 +9,8 @@ from vitbook.activation_patching import Part, head, patched
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.planted import planted
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.exam.hand_written import hand_written
-from vitbook_workshop.exam.heads import head_table, twins
+from vitbook_workshop.exam.head_table import head_table, twins
+from vitbook_workshop.exam.model_by_hand import hand_written
 
 SIZES = dict(image_size=(8, 12), patch_size=4, num_classes=5, dim=24, depth=3, num_heads=4, mlp_dim=48)
 

@@ -8,7 +8,7 @@ import torch
 from small_models import HEADS, B, S, T, close
 
 from vitbook.attention import attention, fused_attention, gaussian_attention
-from vitbook_workshop.faults.checks_of_parts import attention_equals_torch
+from vitbook_workshop.faults.checks.parts import attention_equals_torch
 
 both_precisions = pytest.mark.usefixtures("precision")
 

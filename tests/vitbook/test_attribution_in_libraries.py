@@ -8,9 +8,9 @@ from torch.testing import assert_close
 
 from vitbook.attribution import auc, occlusion, precision_at_k
 from vitbook.pretrained import huggingface_config, to_huggingface
-from vitbook_workshop.exam.grading import Sitting, graded, sitting
 from vitbook_workshop.exam.maps_from_papers import gradient_times_input, integrated_gradients, shapley
 from vitbook_workshop.exam.methods import METHODS
+from vitbook_workshop.exam.sittings import Sitting, graded, sitting
 
 pytest_plugins = ["shared_fixtures"]
 pytestmark = pytest.mark.peers

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save
 
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.trained_models import open_model
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ BOMBS = {
 OPEN_EACH = """
 import json, resource, sys
 from pathlib import Path
-from vitbook_workshop.commands.run_settings import read_run
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.settings import read_run
+from vitbook_workshop.training_runs.trained_models import open_model
 for path in map(Path, sys.argv[1:]):
     for opened in (open_model, read_run):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -7,7 +7,7 @@ hub.py            any other model of the Hugging Face Hub
 config_files.py   config.json and its like beside weights → what need not be guessed
 weight_files.py   file → tensors, without running anything that the file contains
 loading.py        tensors → model
-other_formats.py  what is not read, called by its name in errors
+refused_formats.py  what is not read, called by its name in errors
 adapting.py       another head, image size or number of channels
 preprocessing.py  image → what the weights were trained to see
 saving.py         model → tensors and settings for timm and Hugging Face, or for where it came from

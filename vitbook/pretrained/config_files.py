@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vitbook._common.files import read_json
-from vitbook.pretrained.other_formats import named
 from vitbook.pretrained.preprocessing import INTERPOLATIONS
 from vitbook.pretrained.published import imagenet_classes
+from vitbook.pretrained.refused_formats import named
 
 ACTIVATION = {"gelu": "gelu", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
 ACTIVATION |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh", "gelu_tanh": "gelu_tanh", "swish": "silu"}

@@ -1,7 +1,9 @@
 """How other libraries name and order the tensors of a Vision Transformer: a table for each, ours beside theirs.
 
-The tables stand in assets/layouts.toml. A new library is a new table there, an entry in `LAYOUTS`, and a line in
-`STYLES` and `KERNELS` under the same name.
+The tables stand in assets/layouts.toml. A new library is a new table there and an entry in `LAYOUTS`; under the same
+name a line in `STYLES` (`preprocessing`) and one in `KERNELS` (`adapting`), or in `_KERNEL_OF` (`loading`) where it
+interpolates positions as another does; in `config_files`, what its configuration says; in assets/published_weights.toml
+the sizes that are known by name. `translating` recognizes it by the names of its tensors.
 """
 
 import math

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitbook._common.suggestions import listed
 from vitbook.pretrained.layouts import CLASS, DISTILLATION, GAMMA, LAYOUTS, PATCHES, POSITIONS, REGISTERS, Layout, Row
-from vitbook.pretrained.other_formats import named
+from vitbook.pretrained.refused_formats import named
 from vitbook.vit import VisionTransformer
 
 # Names beside a model's that belong to its training or its preprocessing, and that nothing here needs

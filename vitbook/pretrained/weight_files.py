@@ -24,7 +24,7 @@ from vitbook._common.files import read_whole, refuse_pipes
 from vitbook._common.suggestions import listed
 from vitbook.checkpoint import load_checkpoint
 from vitbook.pretrained.layouts import LAYOUTS, PATCHES
-from vitbook.pretrained.other_formats import named
+from vitbook.pretrained.refused_formats import named
 
 KINDS = "safetensors, npz, and what torch.save writes"
 # The files of weights in folders of transformers, timm and OpenCLIP, the best first; beside a run of ours, its best

@@ -20,10 +20,10 @@ from vitbook.pretrained.loading import open_weights
 from vitbook.training import wilson_interval
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands import plain
-from vitbook_workshop.commands.lora_files import TRANSFORMERS, save_adapter
-from vitbook_workshop.commands.run_results import evaluate_run
-from vitbook_workshop.commands.run_settings import Run, read_run
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.lora_files import TRANSFORMERS, save_adapter
+from vitbook_workshop.training_runs.results import evaluate_run
+from vitbook_workshop.training_runs.settings import Run, read_run
+from vitbook_workshop.training_runs.trained_models import open_model
 
 
 @dataclass(frozen=True)

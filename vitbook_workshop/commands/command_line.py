@@ -55,7 +55,7 @@ class _Start:
 class Train:
     """Train a Vision Transformer; without options, a small one on handwritten digits, in under a minute."""
 
-    run: Any  # a vitbook_workshop.commands.run_settings.Run, of which `defaults` makes the options
+    run: Any  # a vitbook_workshop.training_runs.settings.Run, of which `defaults` makes the options
     config: Path | None = None  # another run's folder, or a recipe's name: its settings, unless options differ
     resume: bool = False  # whether to go on from the last checkpoint in the folder, if there is one
     progress: bool = True  # whether to show a bar
@@ -71,40 +71,38 @@ class Train:
     def defaults(cls, arguments: Sequence[str]) -> "Train":
         """The command before its options: the run of --config, --model, --init, --tune and --task."""
         from vitbook.pretrained.loading import open_weights
-        from vitbook_workshop.commands import run_settings
+        from vitbook_workshop.training_runs import settings
 
         start = tyro.cli(_Start, args=arguments, return_unknown_args=True, add_help=False)[0]
         weights = None if start.init is None else open_weights(start.init)
-        run = run_settings.run_of(start.model, start.config, start.init, start.tune, weights)
-        return cls(run_settings.segmenting(run) if start.task == "segment" else run, weights=weights)
+        run = settings.run_of(start.model, start.config, start.init, start.tune, weights)
+        return cls(settings.segmenting(run) if start.task == "segment" else run, weights=weights)
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import run_results, run_settings, training_runs
+        from vitbook_workshop.training_runs import results, settings, training
 
         _compute_on(self.device)
-        all_runs = training_runs.with_seeds(self.run, self.seeds)
+        all_runs = training.with_seeds(self.run, self.seeds)
         histories = [self._train(run) for run in all_runs]
         if self.seeds == 1:
             print(f"kept in {self.run.place}; to test it: {PROGRAM} evaluate {self.run.place}")
         else:
-            print(run_results.over_seeds(histories))
+            print(results.over_seeds(histories))
             places = " ".join(str(run.place) for run in all_runs)
             print(f"to test them: {PROGRAM} evaluate {places}")
         recipes = [
-            name
-            for name, path in run_settings.RECIPES.items()
-            if run_settings.read_run(path).dataset == self.run.dataset
+            name for name, path in settings.RECIPES.items() if settings.read_run(path).dataset == self.run.dataset
         ]
-        if recipes and self.run.model == run_settings.Run.model:
+        if recipes and self.run.model == settings.Run.model:
             better = " or ".join(f"--config {name}" for name in recipes)
             print(f"{self.run.model} is made for the digits; for {self.run.dataset} there is {better}")
 
     def _train(self, run: Any) -> list[dict]:
         """Train once, and print the last record."""
-        from vitbook_workshop.commands import training_runs
+        from vitbook_workshop.training_runs import training
 
         try:
-            records = training_runs.train_run(run, self.resume, self.progress, self.weights)
+            records = training.train_run(run, self.resume, self.progress, self.weights)
         except KeyboardInterrupt:
             if not (run.place / "last.json").exists():
                 raise KeyboardInterrupt("stopped before the first checkpoint") from None
@@ -137,12 +135,13 @@ class Evaluate:
             raise ValueError(f"a report is .json or .html, got {self.report}")
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import plain, run_results
+        from vitbook_workshop.commands import plain
+        from vitbook_workshop.training_runs import results
 
         _compute_on(self.device)
         accuracies = []
         for checkpoint in self.checkpoints or (TRAINED,):
-            opened = run_results.open_run(checkpoint, self.data_dir)
+            opened = results.open_run(checkpoint, self.data_dir)
             result = opened.evaluate(self.split)
             if result.task != "classes":
                 from vitbook_workshop.commands import report
@@ -173,7 +172,7 @@ class Evaluate:
                 report.write_report(facts, self.report, report.report_page(facts, images, plain(title)))
                 print(*report.lines(facts), plain(f"the report is in {self.report}"), sep="\n")
         if len(accuracies) > 1:
-            print(f"{self.split} accuracy {run_results.mean_and_spread(accuracies)}")
+            print(f"{self.split} accuracy {results.mean_and_spread(accuracies)}")
 
 
 @dataclass(frozen=True)
@@ -207,13 +206,14 @@ class Predict:
             raise ValueError("unknown needs the validation images of a run: name it with --checkpoint")
 
     def __call__(self) -> int:
-        from vitbook_workshop.commands import plain, reason, trained_models
+        from vitbook_workshop.commands import plain, reason
+        from vitbook_workshop.training_runs import trained_models
 
         _compute_on(self.device)
         unknown = None
         if self.unknown is not None:
             from vitbook.confidence import UNKNOWN_BY
-            from vitbook_workshop.commands.run_results import unknown_line
+            from vitbook_workshop.training_runs.results import unknown_line
 
             line, score = unknown_line(self.checkpoint, self.unknown, self.by, self.data_dir), UNKNOWN_BY[self.by]
 
@@ -258,8 +258,8 @@ class Explain:
                 raise ValueError(f"out must be another file than {name}, got {path} for both")
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import plain, trained_models
-        from vitbook_workshop.live import explain_file
+        from vitbook_workshop.commands import explain_file, plain
+        from vitbook_workshop.training_runs import trained_models
 
         _compute_on(self.device)
         weights = trained_models.open_model(_source(self.checkpoint, self.weights))
@@ -298,7 +298,7 @@ class Export:
 
     def __call__(self) -> None:
         from vitbook import export
-        from vitbook_workshop.commands import trained_models
+        from vitbook_workshop.training_runs import trained_models
 
         out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
         weights = trained_models.open_model(_source(self.checkpoint, self.weights))
@@ -461,17 +461,17 @@ class Recipes:
     """List the recipes that `vitbook train --config` takes by name."""
 
     def __call__(self) -> None:
-        from vitbook_workshop.commands import run_results, run_settings
+        from vitbook_workshop.training_runs import results, settings
 
-        for name, path in run_settings.RECIPES.items():
-            run = run_settings.read_run(path)
+        for name, path in settings.RECIPES.items():
+            run = settings.read_run(path)
             shape, train = run.vit, run.train
             size = f"{shape.dim} wide, {shape.depth} deep{', on a convolutional stem' if shape.stem else ''}"
             if run.cnn:
                 size = f"a convolutional network, {' to '.join(map(str, run.cnn))} wide"
             taught = f", taught by {run.teacher}" if run.teacher else ""
             print(f"{name:<23} {run.dataset}, {train.epochs} epochs in batches of {train.batch_size}, {size}{taught}")
-            print(f"{'':<23} {run_results.recorded(name)}")
+            print(f"{'':<23} {results.recorded(name)}")
 
 
 @dataclass(frozen=True)
@@ -609,12 +609,12 @@ class CourseNew:
     book: Path = Path()  # a clone of this book, which has chapters/
 
     def __call__(self) -> None:
-        from vitbook_workshop.course import course_key, student_notebooks
+        from vitbook_workshop.course import roster, student_notebooks
 
         if self.folder.exists() and any(self.folder.iterdir()):
             raise ValueError(f"{self.folder} must be new, and holds {next(self.folder.iterdir()).name}")
         chapters = student_notebooks.chapters_of(self.book, self.chapters)
-        course = course_key.draw(course_key.read_names(self.students), tuple(chapters), self.seed)
+        course = roster.draw(roster.read_names(self.students), tuple(chapters), self.seed)
         self.folder.mkdir(parents=True, exist_ok=True)
         student_notebooks.write_all(course, self.folder, chapters)
         course.write(self.folder)
@@ -635,9 +635,9 @@ class CourseGrade:
     workers: int = 2  # how many at a time
 
     def __call__(self) -> None:
-        from vitbook_workshop.course import course_key, grades, report
+        from vitbook_workshop.course import grades, report, roster
 
-        course = course_key.read(self.folder)
+        course = roster.read(self.folder)
         submissions = self.submissions or self.folder / "students"
         if not submissions.is_dir():
             raise ValueError(f"{submissions} must be a folder with one for each student")

@@ -18,7 +18,7 @@ from vitbook._common.images import looks_like_image, read_pixels
 from vitbook.data import files_in
 from vitbook.runtime import device
 from vitbook_workshop.commands import plain, reason
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.trained_models import open_model
 
 FEATURES = ("class", "mean", "both")
 OFTEN = 500  # images from one writing to the next

@@ -24,8 +24,8 @@ from vitbook.imbalance import by_class, mean_iou
 from vitbook.runtime import device
 from vitbook.training import Evaluation, PixelEvaluation, wilson_interval
 from vitbook_workshop.commands import plain
-from vitbook_workshop.commands.run_results import OpenedRun
-from vitbook_workshop.commands.segmented import overlay
+from vitbook_workshop.training_runs.results import OpenedRun
+from vitbook_workshop.training_runs.segmented import overlay
 
 WORST = 24  # errors that are shown
 BINS = 15  # of the largest probability

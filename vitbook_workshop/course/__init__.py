@@ -1,5 +1,5 @@
 """A class that reads this book: notebooks for each student, what came back, and what the class has misunderstood.
 
-`vitbook course new` writes the first (course_key, student_notebooks), `vitbook course grade` the rest
+`vitbook course new` writes the first (roster, student_notebooks), `vitbook course grade` the rest
 (submission, grades, report), and `vitbook course quiz` questions with answers to choose from (quiz).
 """

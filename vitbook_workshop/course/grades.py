@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vitbook._common.files import write_whole
 from vitbook_workshop import limited_process
-from vitbook_workshop.course.course_key import Course, Student
+from vitbook_workshop.course.roster import Course, Student
 from vitbook_workshop.course.student_notebooks import BROKEN
 from vitbook_workshop.course.submission import code_of, definitions
 from vitbook_workshop.exercises import EXERCISES, two_faults

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from vitbook._common.files import write_whole
 from vitbook_workshop.book_address import chapters_address, page_of
-from vitbook_workshop.course.course_key import Course
 from vitbook_workshop.course.grades import MADE_FOR, REPAIR, Graded, exercises_of
+from vitbook_workshop.course.roster import Course
 from vitbook_workshop.faults.mistakes import MISTAKES
 
 

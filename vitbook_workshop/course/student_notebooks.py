@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 
 from vitbook._common.files import write_whole
-from vitbook_workshop.course.course_key import Course, Student
+from vitbook_workshop.course.roster import Course, Student
 from vitbook_workshop.exercises import EXERCISES, two_faults
 from vitbook_workshop.exercises.progress import checked
 

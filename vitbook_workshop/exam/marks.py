@@ -9,7 +9,7 @@ from typing import Any
 from vitbook.recorded import rows_of
 from vitbook_workshop import limited_process
 
-EXAMINE = "vitbook_workshop.exam.stranger:examine_here"
+EXAMINE = "vitbook_workshop.exam.marks_in_child:examine_here"
 TASKS = ("find", "compare", "count", "watermark")
 CAVEAT = "measured on the exam's models, not on this one"
 BESIDE = ("by chance", "rollout", "occlusion, gray")  # a stranger's marks are printed beside theirs, same models

@@ -12,9 +12,9 @@ from vitbook.attribution import Maps, in_pixels
 from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
 from vitbook.vit import VisionTransformer
+from vitbook_workshop.commands.explain_file import at_size
 from vitbook_workshop.exam.marks import CAVEAT, recorded_marks
 from vitbook_workshop.exam.methods import ALL
-from vitbook_workshop.live.explain_file import at_size
 from vitbook_workshop.live.your_model import resized_model
 
 SHOWN = (  # those that need no other image, and not many forward passes

@@ -8,7 +8,7 @@ import torch
 from vitbook.attention import attention, attention_scores
 from vitbook_workshop.exercises.grading import Exercise, Personal, combined
 from vitbook_workshop.exercises.inputs import normal, random_mask
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "01_attention"
 

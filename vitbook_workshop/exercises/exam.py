@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vitbook.attribution import in_pixels, precision_at_k
-from vitbook_workshop.exam.grading import Sitting, graded, sitting
 from vitbook_workshop.exam.methods import rolled_out
+from vitbook_workshop.exam.sittings import Sitting, graded, sitting
 from vitbook_workshop.exercises.grading import Exercise, Refused
 from vitbook_workshop.exercises.inputs import normal
 

@@ -6,7 +6,7 @@ from torch import Tensor
 from vitbook import export
 from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_procedures as wrong
+from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "26_export"
 

@@ -3,8 +3,8 @@
 from vitbook.encoder import EncoderBlock
 from vitbook_workshop.exercises.grading import Exercise, Personal, combined
 from vitbook_workshop.exercises.inputs import images_and_vit, normal, random_module, random_order
-from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes import make_mistakes
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "19_mistakes"
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from vitbook import modern
 from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_procedures as wrong
+from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "21_modern"
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from vitbook_workshop.exercises.grading import Refused
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 _BATCH_SIZED = {"cls_token": wrong.BatchSizedClassToken, "pos_embed": wrong.BatchSizedPositions}
 

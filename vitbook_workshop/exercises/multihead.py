@@ -7,7 +7,7 @@ from vitbook import multihead
 from vitbook_workshop.exercises import my_vit_components
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "04_multihead"
 

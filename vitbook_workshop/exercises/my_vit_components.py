@@ -18,8 +18,8 @@ from vitbook_workshop.exercises import attention, scale, self_attention
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_module, tokens_and_module
 from vitbook_workshop.exercises.module_attempts import as_modules
-from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, make_mistakes
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 
 def _in_place_of(right: type, *left_out: str) -> dict:

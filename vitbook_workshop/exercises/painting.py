@@ -8,7 +8,7 @@ from torch import Tensor
 from vitbook import painting
 from vitbook_workshop.exercises.grading import Exercise
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_procedures as wrong
+from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "29_painting"
 

@@ -6,7 +6,7 @@ from vitbook import patches
 from vitbook_workshop.exercises import my_vit_components
 from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "06_patches"
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitbook.attention import attention
 from vitbook_workshop.exercises.grading import Exercise, combined
 from vitbook_workshop.exercises.inputs import normal, random_module
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "03_self_attention"
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_parts as wrong
-from vitbook_workshop.faults.mistakes_of_procedures import l2_inside_adam
+from vitbook_workshop.faults.mistakes import parts as wrong
+from vitbook_workshop.faults.mistakes.procedures import l2_inside_adam
 
 CHAPTER = "10_training"
 

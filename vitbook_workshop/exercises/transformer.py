@@ -8,7 +8,7 @@ from vitbook.positions import sincos_positions
 from vitbook.transformer import causal_mask, padding_mask
 from vitbook_workshop.exercises import my_vit_components
 from vitbook_workshop.exercises.grading import Exercise
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "05_transformer"
 

@@ -3,7 +3,7 @@
 from vitbook_workshop.exercises.grading import Exercise, Personal
 from vitbook_workshop.exercises.inputs import normal
 from vitbook_workshop.exercises.my_vit_components import COMPONENTS
-from vitbook_workshop.faults import mistakes_of_parts as wrong
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "09_vit"
 

@@ -20,7 +20,7 @@ from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import Finding
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, make_mistakes
 from vitbook_workshop.faults.model_under_test import ModelUnderTest, apart, each_output, logits_of, seeded
-from vitbook_workshop.faults.operation_recorder import OperationRecorder, attentions_of
+from vitbook_workshop.faults.recorders.operations import OperationRecorder, attentions_of
 
 WHERE = "15_pretrained.ipynb#the-whole-model"
 ACTIVATIONS = {  # what may stand in the place of F.gelu

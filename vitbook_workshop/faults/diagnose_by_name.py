@@ -8,7 +8,7 @@ from typing import Any
 from vitbook_workshop import limited_process
 from vitbook_workshop.faults.findings import EXAMINATION_ENDS, Finding
 
-EXAMINE = "vitbook_workshop.faults.diagnose_import:examine_here"
+EXAMINE = "vitbook_workshop.faults.diagnose_in_child:examine_here"
 
 
 @dataclass(frozen=True)

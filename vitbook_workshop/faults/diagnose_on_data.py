@@ -12,7 +12,7 @@ from torch import nn
 from vitbook.data import Dataset
 from vitbook.training import parameter_groups
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults.checks_of_models import learned_by_heart
+from vitbook_workshop.faults.checks.models import learned_by_heart
 from vitbook_workshop.faults.findings import Failed, Finding, NotAsked, skip_if
 from vitbook_workshop.faults.invariants import INVARIANTS
 from vitbook_workshop.faults.watch_training import answer, watch

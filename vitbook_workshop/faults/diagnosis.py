@@ -14,7 +14,7 @@ from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import ATTENTION_SEEN, Finding, ask, report, skip_if
 from vitbook_workshop.faults.invariants import INVARIANTS, MustHold
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
-from vitbook_workshop.faults.plain_kernels import plain_kernels
+from vitbook_workshop.faults.recorders.plain_kernels import plain_kernels
 from vitbook_workshop.faults.whose_error import arose_here, in_one_line, with_place_here
 
 answer = partial(ask, certain="measured, and it holds of every right design")

@@ -12,18 +12,9 @@ from types import ModuleType
 
 from vitbook._common.files import read_table
 from vitbook.data import Dataset
-from vitbook_workshop.faults import (
-    checks_of_data,
-    checks_of_learning,
-    checks_of_models,
-    checks_of_operations,
-    checks_of_parts,
-    checks_of_precision,
-    checks_of_procedures,
-    checks_of_training,
-)
-from vitbook_workshop.faults.loop_recorder import LoopRecorder
+from vitbook_workshop.faults.checks import data, learning, models, operations, parts, precision, procedures, training
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
+from vitbook_workshop.faults.recorders.loops import LoopRecorder
 
 
 @dataclass(frozen=True)
@@ -53,10 +44,10 @@ class MustHold:
 
 
 _CHECKS: dict[str, tuple[ModuleType, ...]] = {
-    "of_part": (checks_of_parts, checks_of_procedures),
-    "of_model": (checks_of_models, checks_of_learning, checks_of_precision, checks_of_operations),
-    "of_training": (checks_of_training,),
-    "of_data": (checks_of_data,),
+    "of_part": (parts, procedures),
+    "of_model": (models, learning, precision, operations),
+    "of_training": (training,),
+    "of_data": (data,),
 }
 
 

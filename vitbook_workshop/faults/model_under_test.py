@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook_workshop.faults.blocks_alike import Passing, calls_of, spare
 from vitbook_workshop.faults.findings import NotAsked, skip_if
-from vitbook_workshop.faults.made_in_forward import Met, drawn_in_forward
 from vitbook_workshop.faults.model_wrapper import Taken, copy_of, device_of, fit, in_dtype, is_large, parts_of
-from vitbook_workshop.faults.operation_recorder import AttentionSeen, Enough, OperationRecorder, matrices
+from vitbook_workshop.faults.recorders.made_in_forward import Met, drawn_in_forward
+from vitbook_workshop.faults.recorders.operations import AttentionSeen, Enough, OperationRecorder, matrices
+from vitbook_workshop.faults.repeated_blocks import Passing, calls_of, spare
 
 REPEATED = 65_537  # a prime
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin

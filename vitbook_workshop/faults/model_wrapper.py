@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.overrides import TorchFunctionMode
 
-from vitbook_workshop.faults.blocks_alike import Passing
 from vitbook_workshop.faults.findings import skip_if
-from vitbook_workshop.faults.operation_recorder import AttentionSeen, OperationRecorder, OperationWatch
+from vitbook_workshop.faults.recorders.operations import AttentionSeen, OperationRecorder, OperationWatch
+from vitbook_workshop.faults.repeated_blocks import Passing
 from vitbook_workshop.faults.whose_error import in_one_line
 
 BATCHES = (3, 2, 4, 5, 8, 16, 32, 64, 1)  # tried in this order; a wrong model may take one size only

@@ -11,7 +11,7 @@ from torch import nn
 from vitbook._common.validation import check_kind
 from vitbook_workshop.faults.findings import Finding, ask, wrapped
 from vitbook_workshop.faults.invariants import INVARIANTS
-from vitbook_workshop.faults.loop_recorder import LoopRecorder
+from vitbook_workshop.faults.recorders.loops import LoopRecorder
 
 OF_TRAINING = [must_hold for must_hold in INVARIANTS.values() if must_hold.of_training]
 answer = partial(ask, certain="measured, and it holds of every right training run")

@@ -23,8 +23,8 @@ from vitbook.planted import COLORS, CONFIG, TEXTURES
 from vitbook.positions import sincos_positions, sincos_positions_2d
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer
-from vitbook_workshop.exam.grading import exam_model
-from vitbook_workshop.exam.heads import twin_scenes
+from vitbook_workshop.exam.head_table import twin_scenes
+from vitbook_workshop.exam.sittings import exam_model
 
 EXAM_SCENES = 6
 FIRST = "bird_kingfisher"  # of the album

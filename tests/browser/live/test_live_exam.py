@@ -10,8 +10,8 @@ from asking import close
 
 from vitbook.activation_patching import head, moved, patched
 from vitbook.planted import COLORS
-from vitbook_workshop.exam.grading import exam_model
 from vitbook_workshop.exam.methods import METHODS
+from vitbook_workshop.exam.sittings import exam_model
 from vitbook_workshop.live import figure_data, figures
 
 BUTTONS = {"last": "last block's attention", "rollout": "rollout", "occlusion": "occlusion, gray"}

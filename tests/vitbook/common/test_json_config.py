@@ -7,7 +7,7 @@ import pytest
 from vitbook._common.json_config import from_json
 from vitbook.engine import TrainConfig
 from vitbook.vit import ViTConfig
-from vitbook_workshop.commands.run_settings import Run
+from vitbook_workshop.training_runs.settings import Run
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 from vitbook._common.files import ASSETS
 from vitbook._common.images import read_image
 from vitbook.pretrained import load_pretrained
-from vitbook_workshop.commands.trained_models import classifier
+from vitbook_workshop.training_runs.trained_models import classifier
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.skipif("VITBOOK_PUBLISHED" not in os.environ, reason="VITBOOK_PUBLISHED=1 downloads files")

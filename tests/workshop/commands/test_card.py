@@ -12,8 +12,8 @@ from vitbook.finetuning import add_lora
 from vitbook.pretrained import load_pretrained
 from vitbook_workshop.commands import main
 from vitbook_workshop.commands.card import write_card
-from vitbook_workshop.commands.lora_files import save_adapter
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.lora_files import save_adapter
+from vitbook_workshop.training_runs.trained_models import open_model
 
 pytest_plugins = ["shared_fixtures"]
 SMALL = "--dim 12 --depth 2 --num-heads 3 --mlp-dim 20 --epochs 1 --affine 0 --no-progress --no-bf16".split()

@@ -29,8 +29,9 @@ from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.data import digits, normalize
 from vitbook.pretrained import load_pretrained
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
-from vitbook_workshop.commands import main, reason, run_results, run_settings, teachers, trained_models, training_runs
+from vitbook_workshop.commands import main, reason
 from vitbook_workshop.commands.command_line import COMMANDS
+from vitbook_workshop.training_runs import results, settings, teachers, trained_models, training
 
 pytest_plugins = ["shared_fixtures"]
 
@@ -86,7 +87,7 @@ def test_train_says_where_it_leaves_the_model(tmp_path, monkeypatch, capsys):
 def test_evaluate_says_what_evaluation_says(trained, capsys):
     assert main(["evaluate", str(trained)]) == 0
     line = capsys.readouterr().out
-    result = run_results.evaluate_run(trained)
+    result = results.evaluate_run(trained)
     assert len(result.labels) == len(digits().test)
     assert torch.equal(result.labels, digits().test.labels)
     assert result.accuracy > 0.5
@@ -98,7 +99,7 @@ def test_predict_names_classes_with_probabilities(trained, tmp_path, capsys):
     paths = [picture(tmp_path, index) for index in range(3)]
     assert main(["predict", *map(str, paths), "--checkpoint", str(trained), "--top", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    result = run_results.evaluate_run(trained)
+    result = results.evaluate_run(trained)
     for line, path, logits in zip(lines, paths, result.logits, strict=False):
         shares, classes = logits.softmax(dim=0).topk(2)
         words = ", ".join(f"{k} {share:.1%}" for k, share in zip(classes.tolist(), shares.tolist(), strict=True))
@@ -185,7 +186,7 @@ def test_a_config_repeats_its_run_and_options_depart_from_it(tmp_path):
     assert main(["train", "--config", str(one), "--no-progress", "--folder", str(again)]) == 0
     assert main(["train", *config, "--folder", str(other), "--seed", "8"]) == 0
     assert weights(one) == weights(again) != weights(other)
-    first, last = (run_settings.read_run(folder / "run.json") for folder in (one, other))
+    first, last = (settings.read_run(folder / "run.json") for folder in (one, other))
     assert (first.vit, last.train.seed) == (last.vit, 8)
 
 
@@ -193,20 +194,20 @@ def test_recipes_are_runs(capsys):
     main(["recipes"])
     listed = capsys.readouterr().out
     assert "taught by runs/cifar10_teacher" in listed and "not measured yet" in listed
-    record = json.loads(run_results.RECORDED["cifar10_quick"].read_text())
+    record = json.loads(results.RECORDED["cifar10_quick"].read_text())
     assert f"test accuracy {record['test_accuracy']:.1%}" in listed
-    for name in run_settings.RECIPES:
-        run = run_settings.run_of(config=Path(name))
+    for name in settings.RECIPES:
+        run = settings.run_of(config=Path(name))
         assert run.model in CONFIGS or run.cnn
         assert name in listed and name.startswith(run.dataset) and run.folder == Path("runs") / name
 
 
-@pytest.mark.parametrize("path", run_settings.RECIPES.values(), ids=run_settings.RECIPES)
+@pytest.mark.parametrize("path", settings.RECIPES.values(), ids=settings.RECIPES)
 def test_a_recipe_states_what_differs_from_the_defaults_and_its_runs_state_all(path, tmp_path):
-    run, stated = run_settings.read_run(path), json.loads(path.read_text())
-    default = asdict(replace(run_settings.Run(), vit=CONFIGS.get(run.model, run_settings.Run.vit)))
+    run, stated = settings.read_run(path), json.loads(path.read_text())
+    default = asdict(replace(settings.Run(), vit=CONFIGS.get(run.model, settings.Run.vit)))
     default = json.loads(json.dumps(default, default=str))
-    run_settings.write_run(replace(run, folder=tmp_path))
+    settings.write_run(replace(run, folder=tmp_path))
     written = json.loads((tmp_path / "run.json").read_text())
     for part in ("train", "vit"):
         ours, all_of_them = stated.pop(part, {}), default.pop(part)
@@ -224,26 +225,26 @@ QUICK = (
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in run_settings.RECIPES]
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in settings.RECIPES]
 )
 def test_a_recipe_trains(name, tmp_path):
     """A dry run on a few pictures in the layout of the data set: some steps, a checkpoint, a test."""
-    recipe = run_settings.run_of(config=Path(name))
+    recipe = settings.run_of(config=Path(name))
     small = SMALL_SETS[recipe.dataset]
     unpack(small, tmp_path / "data" / SOURCES[recipe.dataset].folder)
     train = replace(recipe.train, epochs=1, batch_size=4, compile=False)
     run = replace(recipe, train=train, data_dir=tmp_path / "data", folder=tmp_path / "run", validation=0.2)
     if recipe.teacher:
         teacher = replace(run, teacher=None, folder=tmp_path / "teacher", vit=CONFIGS["vit_cifar"], cnn=(4, 6))
-        training_runs.train_run(teacher, progress=False)
+        training.train_run(teacher, progress=False)
         run = replace(run, teacher=str(teacher.folder))
-    records = training_runs.train_run(run, progress=False)
+    records = training.train_run(run, progress=False)
     assert records[0]["step"] >= 2
     assert 0 < records[0]["train_loss"] < math.log(len(small.class_names)) + 1.5
     if not recipe.teacher:  # one that has learned little itself is soon agreed with
         assert records[0]["train_loss"] > math.log(len(small.class_names)) - 1.5
     assert trained_models.open_model(tmp_path / "run").class_names == small.class_names
-    assert 0 <= run_results.evaluate_run(tmp_path / "run").accuracy <= 1
+    assert 0 <= results.evaluate_run(tmp_path / "run").accuracy <= 1
 
 
 # Help, which comes at once, and errors
@@ -433,7 +434,7 @@ def test_ctrl_c_ends_cleanly_and_the_training_can_go_on(tmp_path, capsys):
     assert "Traceback" not in said
     _, facts = load_checkpoint(folder / "last.json")
     assert 0 < facts["step"] < 40_000
-    assert run_settings.read_run(folder / "run.json").train.epochs == 2000
+    assert settings.read_run(folder / "run.json").train.epochs == 2000
 
 
 def press_ctrl_c_when(it_is_time: Callable[[], bool]) -> None:
@@ -566,7 +567,7 @@ def test_train_begins_with_the_weights_of_others(tmp_path, foreigners, capsys):
     assert tensors.keys() == expected.model.state_dict().keys()
     assert all(torch.equal(tensor, expected.model.state_dict()[name]) for name, tensor in tensors.items())
     assert (facts["mean"], facts["std"]) == ([0.5], [0.5]), "the pictures are as the weights want them"
-    run = run_settings.read_run(folder / "run.json")
+    run = settings.read_run(folder / "run.json")
     assert (run.init, run.vit.dim, run.vit.depth, run.model) == (str(weights_file), 64, 1, "file.pth")
     assert main(["train", "--config", str(folder / "run.json"), "--no-progress", "--folder", str(tmp_path / "2")]) == 0
     assert weights(folder) == weights(tmp_path / "2")
@@ -597,8 +598,8 @@ def test_each_way_of_tuning_trains_what_it_says_and_its_weights_open_as_any_othe
     folder, source = tmp_path / "run", foreigners["file"]
     options = ["--init", str(source), "--tune", tune, "--folder", str(folder), "--no-progress"]
     assert main(["train", *options, "--epochs", "1", "--batch-size", "100"]) == 0
-    run, tensors = run_settings.read_run(folder / "run.json"), load_checkpoint(folder / "last.json")[0]
-    assert (run.tune, run.train.learning_rate) == (tune, run_settings.FOR_TUNING[tune]["learning_rate"])
+    run, tensors = settings.read_run(folder / "run.json"), load_checkpoint(folder / "last.json")[0]
+    assert (run.tune, run.train.learning_rate) == (tune, settings.FOR_TUNING[tune]["learning_rate"])
     assert (run.train.layer_decay < 1) == (tune == "layers") and run.validation == 0
     before = load_pretrained(source, num_classes=10, image_size=8, channels=1).model.state_dict()
     after = trained_models.open_model(folder).model.cpu().state_dict()
@@ -630,7 +631,7 @@ def test_a_convolutional_network_is_trained_tested_and_used_by_the_same_commands
     assert main(["evaluate", str(cnn)]) == 0
     assert main(["predict", str(picture(tmp_path)), "--checkpoint", str(cnn)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert run_results.evaluate_run(cnn).accuracy > 0.3
+    assert results.evaluate_run(cnn).accuracy > 0.3
     assert main(["explain", str(picture(tmp_path)), "--checkpoint", str(cnn), "--out", str(tmp_path / "a.png")]) == 1
     assert "has no attention" in capsys.readouterr().err
     assert main(["train", "--init", str(cnn)]) == 2
@@ -646,7 +647,7 @@ def test_a_model_learns_from_a_teacher_given_by_its_path(kind, request, tmp_path
     taught, alone = (load_checkpoint(folder / "last.json") for folder in folders)
     assert not torch.equal(taught[0]["model.head.weight"], alone[0]["model.head.weight"])
     assert len(taught[1]["teacher"]) == 64 and alone[1]["teacher"] is None
-    assert run_settings.read_run(folders[0] / "run.json").teacher == str(teacher)
+    assert settings.read_run(folders[0] / "run.json").teacher == str(teacher)
     capsys.readouterr()
     assert main(["train", "--folder", str(folders[0]), *SMALL, "--resume"]) == 1
     assert "holds another run: teacher is" in capsys.readouterr().err
@@ -719,5 +720,5 @@ def test_several_seeds_train_in_folders_of_their_own_and_mean_and_spread_are_sai
     assert said.endswith(f"vitbook evaluate {' '.join(places)}\n")
     assert main(["evaluate", *places]) == 0
     *_, last = capsys.readouterr().out.splitlines()
-    mean = sum(run_results.evaluate_run(Path(place)).accuracy for place in places) / 2
+    mean = sum(results.evaluate_run(Path(place)).accuracy for place in places) / 2
     assert last.startswith(f"test accuracy {mean:.2%} ± ")

@@ -5,8 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
-from vitbook_workshop.course.course_key import Course, Student
 from vitbook_workshop.course.grades import MOST, Graded, exercises_of
+from vitbook_workshop.course.roster import Course, Student
 from vitbook_workshop.exercises import exercise_of, two_faults
 from vitbook_workshop.exercises.progress import checked
 

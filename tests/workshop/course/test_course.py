@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from made_class import ROOT, answer, answer_rightly, solutions
 
-from vitbook_workshop.course import course_key, grades, report, student_notebooks, submission
+from vitbook_workshop.course import grades, report, roster, student_notebooks, submission
 from vitbook_workshop.exercises import EXERCISES, check, two_faults
 from vitbook_workshop.limited_process import Limits
 
@@ -23,8 +23,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("class")
     chapters = student_notebooks.chapters_of(ROOT, "1,6")
     (folder / "names.csv").write_text("name\n" + "\n".join(NAMES))
-    names = course_key.read_names(folder / "names.csv")
-    course = course_key.draw(names, tuple(chapters), seed=5)
+    names = roster.read_names(folder / "names.csv")
+    course = roster.draw(names, tuple(chapters), seed=5)
     student_notebooks.write_all(course, folder, chapters)
     course.write(folder)
     return folder, course
@@ -65,9 +65,9 @@ def test_a_solution_that_another_cell_holds_is_left_out_as_well(made):
 def test_the_same_seed_makes_the_same_course_whoever_else_is_in_the_class(made):
     _, course = made
     names = [(student.slug, student.name) for student in course.students]
-    assert course_key.draw(names, course.chapters, seed=5) == course
-    assert course_key.draw(names[2:3], course.chapters, seed=5).students == course.students[2:3]
-    assert course_key.draw(names, course.chapters, seed=6).students != course.students
+    assert roster.draw(names, course.chapters, seed=5) == course
+    assert roster.draw(names[2:3], course.chapters, seed=5).students == course.students[2:3]
+    assert roster.draw(names, course.chapters, seed=6).students != course.students
 
 
 @pytest.mark.parametrize("name", [name for name, exercise in EXERCISES.items() if exercise.personal])
@@ -201,7 +201,7 @@ def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
         (tmp_path / "names.csv").write_text(text, encoding="utf-8-sig")
         return tmp_path / "names.csv"
 
-    assert course_key.read_names(names("name,id\nJosé Ñandú,7\nJosé Ñandú,8\n")) == [
+    assert roster.read_names(names("name,id\nJosé Ñandú,7\nJosé Ñandú,8\n")) == [
         ("7", "José Ñandú"),
         ("8", "José Ñandú"),
     ]
@@ -213,10 +213,10 @@ def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
         ("name\n  \n", "expected a name"),
     ):
         with pytest.raises(ValueError, match=said):
-            course_key.read_names(names(text))
+            roster.read_names(names(text))
     (tmp_path / "names.csv").write_bytes("name\nJosé\n".encode("cp1252"))
     with pytest.raises(ValueError, match="names.csv must be a CSV in UTF-8"):
-        course_key.read_names(tmp_path / "names.csv")
+        roster.read_names(tmp_path / "names.csv")
     for asked in ("0-99", "x", "30"):
         with pytest.raises(ValueError, match="chapters must be"):
             student_notebooks.chapters_of(ROOT, asked)
@@ -226,8 +226,8 @@ def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
     changed["students"][0]["faults"] = list(course.students[1].faults)
     (tmp_path / "course.json").write_text(json.dumps(changed))
     with pytest.raises(ValueError, match="has changed since"):
-        course_key.read(tmp_path)
-    assert course_key.read(folder) == course
+        roster.read(tmp_path)
+    assert roster.read(folder) == course
     other = replace(course, identity="another")
     shutil.copytree(folder / "students" / "absent", tmp_path / "handed")
     assert all(

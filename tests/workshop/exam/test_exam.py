@@ -7,11 +7,11 @@ import torch
 
 from vitbook.planted import TASKS, planted
 from vitbook_workshop.commands import main
-from vitbook_workshop.exam.grading import SHIPPED, SITTINGS, exam_model, graded, sitting
 from vitbook_workshop.exam.marks import recorded_marks, report_lines
+from vitbook_workshop.exam.marks_in_child import examine_here
 from vitbook_workshop.exam.methods import ALL, BLIND, METHODS
 from vitbook_workshop.exam.on_image import deletion_area
-from vitbook_workshop.exam.stranger import examine_here
+from vitbook_workshop.exam.sittings import SHIPPED, SITTINGS, exam_model, graded, sitting
 
 
 @pytest.mark.parametrize("name", SITTINGS)

@@ -8,8 +8,8 @@ from torch import nn
 
 from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, Exercise, judge
 from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes import MISTAKES
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 ROWS = Exercise(
     lambda x: x.sum(dim=-1), "sum over the last axis.", lambda g: [(normal(g, 5, 4),), (normal(g, 2, 3),)]

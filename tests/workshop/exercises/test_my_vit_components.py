@@ -8,8 +8,8 @@ import pytest
 from vitbook_workshop.exercises.check_my_vit import STUBS
 from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, explanation, judge
 from vitbook_workshop.exercises.my_vit_components import COMPONENTS
-from vitbook_workshop.faults import mistakes_of_parts as wrong
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES
+from vitbook_workshop.faults.mistakes import parts as wrong
 
 SOLUTIONS = Path(__file__).parent / "my_vit"
 BUILT_IN = (SOLUTIONS / "built_in.py").read_text(encoding="utf-8")

@@ -4,13 +4,12 @@ import inspect
 from importlib import import_module
 from pkgutil import iter_modules
 
-from vitbook_workshop import faults
-from vitbook_workshop.faults import checks_of_data, checks_of_learning, checks_of_models
+from vitbook_workshop.faults import checks
+from vitbook_workshop.faults.checks import data, learning, models
 from vitbook_workshop.faults.invariants import INVARIANTS
 
-NAMES = [module.name for module in iter_modules(faults.__path__) if module.name.startswith("checks_of_")]
-MODULES = [import_module(f"{faults.__name__}.{name}") for name in NAMES]
-TOOLS = {checks_of_models.learned_by_heart, checks_of_data.neighbors_agree, checks_of_learning.what_is_drawn}
+MODULES = [import_module(f"{checks.__name__}.{module.name}") for module in iter_modules(checks.__path__)]
+TOOLS = {models.learned_by_heart, data.neighbors_agree, learning.what_is_drawn}
 
 
 def test_each_check_is_asked_by_the_one_entry_of_its_name():

@@ -8,8 +8,8 @@ from small_models import differ, images, small_config
 
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.invariants import INVARIANTS
-from vitbook_workshop.faults.mistake_registry import SAID
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, broken_vit
+from vitbook_workshop.faults.mistakes.card import SAID
 
 CAUGHT = [(mistake, name) for mistake in MISTAKES.values() for name in mistake.caught_by]
 every_mistake = pytest.mark.parametrize("mistake", MISTAKES.values(), ids=lambda mistake: mistake.name)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from vitbook.data import Dataset, Split
-from vitbook_workshop.faults.checks_of_data import neighbors_agree
+from vitbook_workshop.faults.checks.data import neighbors_agree
 from vitbook_workshop.faults.diagnose_on_data import examine_on_data
 from vitbook_workshop.faults.findings import Failed
 from vitbook_workshop.faults.watch_training import watch

@@ -13,7 +13,7 @@ from vitbook.patches import PatchEmbedding, unpatchify
 from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.invariants import INVARIANTS
 from vitbook_workshop.faults.mistakes import MISTAKES, as_class, broken_vit
-from vitbook_workshop.faults.mistakes_of_parts import StepByStep
+from vitbook_workshop.faults.mistakes.parts import StepByStep
 
 
 class PaddingSeenByTheEncoder(transformer.Transformer):

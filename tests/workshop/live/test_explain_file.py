@@ -10,7 +10,7 @@ from PIL import Image
 from vitbook.attention_maps import recorded_attention, rollout
 from vitbook.data import photograph
 from vitbook.pretrained import Pretrained, load_pretrained
-from vitbook_workshop.live.explain_file import explain_image, write_figure, write_page
+from vitbook_workshop.commands.explain_file import explain_image, write_figure, write_page
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from vitbook.data import Dataset
 from vitbook.patches import Images
 from vitbook.pretrained import Pretrained
-from vitbook_workshop.commands.run_settings import RECIPES
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.settings import RECIPES
+from vitbook_workshop.training_runs.trained_models import open_model
 
 
 class Teacher(nn.Module):

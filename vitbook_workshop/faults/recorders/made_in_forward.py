@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitbook_workshop.faults.operation_recorder import OperationWatch
+from vitbook_workshop.faults.recorders.operations import OperationWatch
 
 DRAWN = {"rand", "randn", "rand_like", "randn_like", "normal", "normal_", "uniform_", "randint", "randint_like",
          "randperm", "exponential_", "multinomial"}  # fmt: skip

@@ -22,9 +22,9 @@ from vitbook.pretrained.loading import OpenedWeights
 from vitbook.runtime import device
 from vitbook.task_heads import Segmenter
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.commands.run_settings import Run, image_folder, load_images, read_run, write_run
-from vitbook_workshop.commands.teachers import load_teacher
-from vitbook_workshop.commands.trained_models import say_what_is_assumed
+from vitbook_workshop.training_runs.settings import Run, image_folder, load_images, read_run, write_run
+from vitbook_workshop.training_runs.teachers import load_teacher
+from vitbook_workshop.training_runs.trained_models import say_what_is_assumed
 
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE")  # what it tells each process that it starts; others set some of them
 _NOT_IN_WEIGHTS = ("num_classes", "dropout", "attention_dropout", "drop_path")  # what weights do not settle
@@ -86,7 +86,7 @@ def train_run(
 @contextmanager
 def _watched(model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[Callable[[], None]]:
     """Say once each what is found wrong in the steps meanwhile; see `vitbook_workshop.faults.watch_training`."""
-    from vitbook_workshop.faults import checks_of_training as checks
+    from vitbook_workshop.faults.checks import training as checks
     from vitbook_workshop.faults.watch_training import OF_TRAINING, answer, watch
 
     worth_saying = (checks.first_loss_is_not_above_ln_k, checks.all_is_finite, checks.parameters_are_trained)

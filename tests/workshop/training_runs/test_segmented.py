@@ -14,9 +14,9 @@ from vitbook.data import album, album_masks
 from vitbook.pretrained import load_pretrained
 from vitbook.task_heads import Segmenter
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.run_results import evaluate_run
-from vitbook_workshop.commands.segmented import palette, pixel_classes
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.results import evaluate_run
+from vitbook_workshop.training_runs.segmented import palette, pixel_classes
+from vitbook_workshop.training_runs.trained_models import open_model
 
 SIZES = "--init vitbook:cifar10_plain --tune probe --epochs 3 --batch-size 4 --learning-rate 0.02 --workers 0"
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "workshop" / "course"))
 from made_class import answer, answer_rightly  # noqa: E402
 
-from vitbook_workshop.course import course_key, student_notebooks  # noqa: E402
+from vitbook_workshop.course import roster, student_notebooks  # noqa: E402
 from vitbook_workshop.exercises.progress import checked  # noqa: E402
 
 WAYS = ("nothing", "wrong", "right")
@@ -28,7 +28,7 @@ def handed_in(tmp_path_factory):
     """A folder for each of `WAYS` with chapter 1: what it imports, the answers, and their checks."""
     folder = tmp_path_factory.mktemp("class")
     chapters = student_notebooks.chapters_of(ROOT, "1")
-    course = course_key.draw([(way, way) for way in WAYS], tuple(chapters), seed=3)
+    course = roster.draw([(way, way) for way in WAYS], tuple(chapters), seed=3)
     student_notebooks.write_all(course, folder, chapters)
     for student in course.students:
         path = folder / "students" / student.slug / NAME

@@ -14,7 +14,7 @@ from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.layouts import TIMM
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.lora_files import load_adapter, save_adapter
+from vitbook_workshop.training_runs.lora_files import load_adapter, save_adapter
 
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures"]

@@ -17,8 +17,8 @@ from vitbook.engine import evaluated, fingerprint
 from vitbook.pretrained import Pretrained
 from vitbook.recorded import RECORDED
 from vitbook.runtime import device
-from vitbook_workshop.commands.run_settings import RECIPES, Run, load_images, read_run
-from vitbook_workshop.commands.trained_models import open_model
+from vitbook_workshop.training_runs.settings import RECIPES, Run, load_images, read_run
+from vitbook_workshop.training_runs.trained_models import open_model
 
 SPLITS = ("train", "validation", "test")
 

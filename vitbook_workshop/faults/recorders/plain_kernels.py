@@ -41,13 +41,13 @@ def _exchanged(function: FunctionType, entry: FunctionType) -> Iterator[None]:
 
 
 def _flex(*args, **kwargs):  # runs among the globals of torch's module
-    from vitbook_workshop.faults.plain_kernels import attend
+    from vitbook_workshop.faults.recorders.plain_kernels import attend
 
     return attend(*args, **kwargs)
 
 
 def _jagged(*args, **kwargs):
-    from vitbook_workshop.faults.plain_kernels import attend_one_by_one
+    from vitbook_workshop.faults.recorders.plain_kernels import attend_one_by_one
 
     return attend_one_by_one(*args, **kwargs)
 

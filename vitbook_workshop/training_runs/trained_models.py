@@ -22,7 +22,7 @@ from vitbook.pretrained.preprocessing import STYLES
 from vitbook.pretrained.published import FAMILIES
 from vitbook.runtime import device
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.commands import lora_files, text_towers
+from vitbook_workshop.training_runs import lora_files, text_towers
 
 
 def open_model(source: Path | str) -> Pretrained:
@@ -123,7 +123,7 @@ def classifier(
     else:
         weights = open_model(source)
         if weights.facts.get("task") == "masks":
-            from vitbook_workshop.commands.segmented import segmented
+            from vitbook_workshop.training_runs.segmented import segmented
 
             return lambda image: segmented(weights, image, masks, top)
         answer_to, preprocessing, known, facts = _by_classes(source, weights)

@@ -6,11 +6,11 @@ from typing import Any
 
 from vitbook._common.files import ASSETS, read_table
 
-_PATTERNS = read_table(ASSETS / "other_formats.toml")
+_PATTERNS = read_table(ASSETS / "refused_formats.toml")
 
 
 def named(kind: str, texts: Iterable[str], matches: Callable[[str, str], Any] = re.search) -> str:
-    """What assets/other_formats.toml says of the first pattern of a kind that one of these texts has; "" if none has.
+    """What assets/refused_formats.toml says of the first pattern of a kind that one of these texts has; "" if none has.
 
     matches: how a pattern is looked for, as `re.search`, `re.match` or `re.fullmatch`.
     """

@@ -16,7 +16,7 @@ from vitbook.vit import VisionTransformer
 from vitbook_workshop.faults.findings import Failed, NotAsked, expect, skip_if
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, broken_vit
 from vitbook_workshop.faults.model_under_test import Gradients, ModelUnderTest, altered, depends, logits_of, stacks
-from vitbook_workshop.faults.operation_recorder import (
+from vitbook_workshop.faults.recorders.operations import (
     AttentionSeen,
     NormSeen,
     OperationRecorder,

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from vitbook_workshop.faults.findings import Failed, expect, skip_if
 from vitbook_workshop.faults.model_under_test import ModelUnderTest, copy_of, logits_of, unregistered
 from vitbook_workshop.faults.model_wrapper import Taken, in_dtype
-from vitbook_workshop.faults.operation_recorder import PRODUCTS, OperationWatch, made_of_plain
+from vitbook_workshop.faults.recorders.operations import PRODUCTS, OperationWatch, made_of_plain
 
 
 class _CastsSeen(OperationWatch):

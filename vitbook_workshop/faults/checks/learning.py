@@ -6,8 +6,8 @@ Each check raises `Failed` where it does not, and `NotAsked` where it makes no s
 from torch import Tensor
 
 from vitbook_workshop.faults.findings import Failed, expect, skip_if
-from vitbook_workshop.faults.made_in_forward import ForwardWatch, Met, looks_like_noise, storage
 from vitbook_workshop.faults.model_under_test import ModelUnderTest
+from vitbook_workshop.faults.recorders.made_in_forward import ForwardWatch, Met, looks_like_noise, storage
 
 
 def backward_runs(tested: ModelUnderTest) -> None:

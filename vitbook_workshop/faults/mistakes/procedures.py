@@ -21,7 +21,7 @@ from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.painting import guided_guess, on_the_path, train_painter, velocity_loss
 from vitbook.tokens import merge_tokens, proportional_attention, same_image, window_attention
 from vitbook.training import evaluate, parameter_groups
-from vitbook_workshop.faults.mistake_registry import Mistake, wrong_variant
+from vitbook_workshop.faults.mistakes.card import Mistake, wrong_variant
 
 MISTAKES: dict[str, Mistake] = {}
 _wrong = partial(wrong_variant, MISTAKES)

@@ -20,10 +20,10 @@ from vitbook.encoder import EncoderBlock
 from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import PatchEmbedding, patchify
 from vitbook.vit import VisionTransformer, ViTConfig
-from vitbook_workshop.faults import mistakes_of_parts, mistakes_of_procedures
-from vitbook_workshop.faults.mistake_registry import Cards, Mistake
+from vitbook_workshop.faults.mistakes import parts, procedures
+from vitbook_workshop.faults.mistakes.card import Cards, Mistake
 
-MISTAKES = mistakes_of_parts.MISTAKES | mistakes_of_procedures.MISTAKES
+MISTAKES = parts.MISTAKES | procedures.MISTAKES
 
 # where a class is looked up when a VisionTransformer is built
 _USED_IN = {
@@ -66,7 +66,7 @@ def as_class(mistake: Mistake) -> tuple[Callable, Callable]:
     right, wrong = mistake.instead_of, mistake.variant
     if right is attention:
 
-        class WrongAttention(mistakes_of_parts.StepByStep):
+        class WrongAttention(parts.StepByStep):
             def weigh(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
                 return wrong(q, k, k, mask)[1]  # the weights do not depend on the values
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from vitbook.multihead import HeadShapedAttention, ListOfHeads, MultiHeadSelfAttention
-from vitbook_workshop.faults.operation_recorder import attentions_of, is_right_scale
-from vitbook_workshop.faults.plain_kernels import plain_kernels
+from vitbook_workshop.faults.recorders.operations import attentions_of, is_right_scale
+from vitbook_workshop.faults.recorders.plain_kernels import plain_kernels
 
 Q, K, V = (torch.linspace(-1, 2, B * HEADS * T * 4).view(B, HEADS, T, 4).roll(i) for i in (0, 5, 11))
 

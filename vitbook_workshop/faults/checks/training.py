@@ -11,10 +11,10 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from vitbook._common.suggestions import listed
-from vitbook_workshop.faults.checks_of_data import neighbors_agree
+from vitbook_workshop.faults.checks.data import neighbors_agree
 from vitbook_workshop.faults.findings import Failed, NotAsked, skip_if
-from vitbook_workshop.faults.loop_recorder import LoopRecorder
 from vitbook_workshop.faults.model_under_test import dropouts
+from vitbook_workshop.faults.recorders.loops import LoopRecorder
 
 MIN_STEPS = 20  # before anything is said of how a run goes
 

@@ -16,8 +16,8 @@ from torch.testing import assert_close
 from vitbook._common.files import ASSETS
 from vitbook.contrastive import cosines
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.text_towers import load_towers
-from vitbook_workshop.commands.trained_models import classifier
+from vitbook_workshop.training_runs.text_towers import load_towers
+from vitbook_workshop.training_runs.trained_models import classifier
 
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures", "local_hub"]

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook._common.suggestions import listed
-from vitbook_workshop.faults.checks_of_learning import what_is_drawn
+from vitbook_workshop.faults.checks.learning import what_is_drawn
 from vitbook_workshop.faults.findings import Failed, NotAsked, attempt, expect, skip_if
 from vitbook_workshop.faults.model_under_test import (
     DROPOUTS,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from vitbook.attribution import Classes, Maps
 from vitbook.patches import Images
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.exam.grading import SITTINGS, graded, sitting
-from vitbook_workshop.faults.diagnose_import import module_at
+from vitbook_workshop.exam.sittings import SITTINGS, graded, sitting
+from vitbook_workshop.faults.diagnose_in_child import module_at
 from vitbook_workshop.faults.whose_error import in_one_line
 
 

@@ -15,7 +15,7 @@ from vitbook.multihead import MultiHeadSelfAttention, merge_heads, split_heads
 from vitbook.patches import patchify
 from vitbook.transformer import Transformer, causal_mask
 from vitbook.vit import VisionTransformer
-from vitbook_workshop.faults.mistake_registry import Mistake, wrong_variant
+from vitbook_workshop.faults.mistakes.card import Mistake, wrong_variant
 
 MISTAKES: dict[str, Mistake] = {}
 _wrong = partial(wrong_variant, MISTAKES)

@@ -13,9 +13,10 @@ import torch
 from vitbook_workshop import limited_process
 from vitbook_workshop.commands import main
 from vitbook_workshop.commands.model_arguments import arguments_of
-from vitbook_workshop.faults import checks_of_models, diagnose_by_name
+from vitbook_workshop.faults import diagnose_by_name
+from vitbook_workshop.faults.checks import models
 from vitbook_workshop.faults.diagnose_by_name import examine_by_name
-from vitbook_workshop.faults.diagnose_import import examine_here
+from vitbook_workshop.faults.diagnose_in_child import examine_here
 from vitbook_workshop.faults.findings import Finding, exit_status, verdict
 
 RIGHT = """
@@ -386,7 +387,7 @@ def test_a_question_that_stops_in_the_models_code_is_no_pass(odd):
 
 
 def test_a_mistake_of_the_tools_is_not_the_models(odd, monkeypatch):
-    monkeypatch.setattr(checks_of_models, "math", None)
+    monkeypatch.setattr(models, "math", None)
     findings = [Finding(**one) for one in odd("Pairs").values()]
     errors = [finding for finding in findings if finding.result == "ERROR"]
     assert all(finding.details.startswith("could not look inside: AttributeError") for finding in errors)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitbook.attention import attention as right_attention
 from vitbook.patches import PatchEmbedding
 from vitbook.patches import patchify as right_patchify
-from vitbook_workshop.faults.operation_recorder import attentions_of
+from vitbook_workshop.faults.recorders.operations import attentions_of
 from vitbook_workshop.faults.small_examples import (
     HEADS,
     HEIGHT,
