@@ -86,6 +86,7 @@ class AdaptivePainter(Painter):
 
 
 @cache
+@torch.enable_grad()  # who asks first measures, without gradients
 def judges() -> tuple[SVC, VisionTransformer]:
     """Who names a painted digit, and whose features are compared: chapter 10's model, by its recipe, trained once."""
     data, model = digits(), create_vit("vit_digits")

@@ -80,8 +80,8 @@ def book(tmp_path_factory) -> Path:
     shutil.copytree(ROOT / "benchmarks", copy / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "vitbook/assets/runs", copy / "vitbook/assets/runs", dirs_exist_ok=True)
     (copy / "vitbook" / "averaging.py").write_text(MODULE, encoding="utf-8")
-    (copy / "tests" / "test_averaging.py").write_text(TEST, encoding="utf-8")
-    (copy / "vitbook" / "exercises" / "averaging.py").write_text(EXERCISES, encoding="utf-8")
+    (copy / "tests" / "vitbook" / "test_averaging.py").write_text(TEST, encoding="utf-8")
+    (copy / "vitbook_workshop" / "exercises" / "averaging.py").write_text(EXERCISES, encoding="utf-8")
     nbformat.write(new_notebook(cells=CELLS), copy / "chapters" / "99_averaging.ipynb")
     toc = (copy / "_toc.yml").read_text(encoding="utf-8")
     last = [line for line in toc.splitlines() if "chapters/" in line][-1]
@@ -114,7 +114,7 @@ def test_a_new_chapter_is_where_readers_look(book: Path) -> None:
     shown = {
         "intro.html": 'href="chapters/99_averaging.html"',
         "chapters/99_averaging.html": "99. Averaging",
-        "api/part5.html": 'id="vitbook.averaging.average"',
+        max((site / "api").glob("part?.html")).relative_to(site): 'id="vitbook.averaging.average"',  # of the last part
         "references.html": "example.org/averaging",
         "sitemap.xml": "chapters/99_averaging.html",
     }
