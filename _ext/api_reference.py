@@ -42,12 +42,13 @@ def modules(root: Path) -> dict[str, str]:
 
 
 def files(root: Path, name: str) -> dict[str, Path]:
-    """The file of a module, or those of a folder, by their full names."""
+    """The file of a module, or those of a folder and of its folders, by their full names."""
     package = modules(root)[name]
     folder = root / package / name
     if not folder.is_dir():
         return {f"{package}.{name}": folder.with_suffix(".py")}
-    paths = [path for path in folder.rglob("*.py") if not path.stem.startswith("_") or path.stem == "__init__"]
+    packages = [path.parent for path in folder.rglob("__init__.py")]
+    paths = [path for inside in packages for path in (inside / "__init__.py", *inside.glob("[!_]*.py"))]
     names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     return dict(sorted(names.items()))
 

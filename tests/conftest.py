@@ -20,7 +20,7 @@ SHAPED = """
     cnn training tokens mae dino contrastive modern finetuning planted attribution activation_patching
     painting
 """
-SHAPED_WORKSHOP = "live.your_model live.explain_file exam.maps_from_papers"
+SHAPED_WORKSHOP = "live.your_model commands.explain_file exam.maps_from_papers"
 install_import_hook(
     [f"vitbook.{module}" for module in SHAPED.split()]
     + [f"vitbook_workshop.{module}" for module in SHAPED_WORKSHOP.split()],
