@@ -47,8 +47,8 @@ def files(root: Path, name: str) -> dict[str, Path]:
     folder = root / package / name
     if not folder.is_dir():
         return {f"{package}.{name}": folder.with_suffix(".py")}
-    packages = [path.parent for path in folder.rglob("__init__.py")]
-    paths = [path for inside in packages for path in (inside / "__init__.py", *inside.glob("[!_]*.py"))]
+    folders = [path.parent for path in folder.rglob("__init__.py")]
+    paths = [path for inside in folders for path in (inside / "__init__.py", *inside.glob("[!_]*.py"))]
     names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
     return dict(sorted(names.items()))
 
@@ -68,13 +68,8 @@ def imported(notebook: Path) -> tuple[set[str], set[str]]:
     return set(homes.values()), shown - {None}
 
 
-NO_LESSONS = (
-    "commands",
-    "drawings",
-    "live",
-    "recorded",
-    "training_runs",
-)  # the command, figures, and records of what was run
+# the command, figures, and records of what was run
+NO_LESSONS = ("commands", "drawings", "live", "recorded", "training_runs")
 
 
 @cache

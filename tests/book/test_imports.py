@@ -40,6 +40,8 @@ def complaints(module: str, source: str) -> list[str]:
         found += [f"{module} imports {name}, of chapter {HOMES[name]}" for name in later]
     if api.modules(ROOT)[module] == "vitbook":
         found += [f"{module} imports {name} of the workshop" for name in above]
+    elif module != "commands":
+        found += [f"{module} imports {name} of the command" for name in above if ".commands" in name]
     if module != "plotting" and any(name.startswith("matplotlib") for name in names):
         found.append(f"{module} imports matplotlib; only plotting does")
     return found

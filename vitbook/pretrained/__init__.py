@@ -1,16 +1,16 @@
 """Weights that others have trained, in our model, and ours under their names.
 
-layouts.py        how each library names and orders the tensors of a Vision Transformer: a table each
-translating.py    their names → ours, and back
-published.py      the weights that can be had by name
-hub.py            any other model of the Hugging Face Hub
-config_files.py   config.json and its like beside weights → what need not be guessed
-weight_files.py   file → tensors, without running anything that the file contains
-loading.py        tensors → model
+layouts.py          how each library names and orders the tensors of a Vision Transformer: a table each
+translating.py      their names → ours, and back
+published.py        the weights that can be had by name
+hub.py              any other model of the Hugging Face Hub
+config_files.py     config.json and its like beside weights → what need not be guessed
+weight_files.py     file → tensors, without running anything that the file contains
+loading.py          tensors → model
 refused_formats.py  what is not read, called by its name in errors
-adapting.py       another head, image size or number of channels
-preprocessing.py  image → what the weights were trained to see
-saving.py         model → tensors and settings for timm and Hugging Face, or for where it came from
+adapting.py         another head, image size or number of channels
+preprocessing.py    image → what the weights were trained to see
+saving.py           model → tensors and settings for timm and Hugging Face, or for where it came from
 """
 
 from vitbook.pretrained.adapting import KERNELS

@@ -275,9 +275,9 @@ class Explain:
             print(plain("{}: {} {:.1%}".format(self.image, *seen.guess)))
         print(plain(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else "")))
         if self.exam:
-            from vitbook_workshop.exam import on_image
+            from vitbook_workshop.commands import marks_on_image
 
-            print(*on_image.lines(weights, self.image, self.size), sep="\n")
+            print(*marks_on_image.lines(weights, self.image, self.size), sep="\n")
 
 
 @dataclass(frozen=True)

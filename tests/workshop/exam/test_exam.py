@@ -7,10 +7,10 @@ import torch
 
 from vitbook.planted import TASKS, planted
 from vitbook_workshop.commands import main
+from vitbook_workshop.commands.marks_on_image import deletion_area
 from vitbook_workshop.exam.marks import recorded_marks, report_lines
 from vitbook_workshop.exam.marks_in_child import examine_here
 from vitbook_workshop.exam.methods import ALL, BLIND, METHODS
-from vitbook_workshop.exam.on_image import deletion_area
 from vitbook_workshop.exam.sittings import SHIPPED, SITTINGS, exam_model, graded, sitting
 
 
