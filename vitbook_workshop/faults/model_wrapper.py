@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -165,7 +166,9 @@ def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     memo: dict[int, Any] = {id(block): Passing() for block in without}
     for module in model.modules():
         for name, value in vars(module).items():
-            if name not in ("_parameters", "_buffers", "_modules"):
+            if type(value) is OrderedDict and not value:  # hooks, mostly; deepcopy takes them apart one by one
+                memo[id(value)] = OrderedDict()
+            elif name not in ("_parameters", "_buffers", "_modules"):
                 _keep(value, memo)
     return deepcopy(model, memo)
 
