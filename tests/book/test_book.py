@@ -11,9 +11,11 @@ import notebook_lint as lint
 import notebooks as notebook_tool
 import pytest
 import yaml
+from replay import sanitized
 from site_chapters import parts
 
 import vitbook
+from vitbook.runtime import about
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = lint.chapter_paths()
@@ -41,6 +43,14 @@ def test_chapters_build_on_earlier_ones() -> None:
 def test_stamp_is_clean(path: Path) -> None:
     fresh = notebook_tool.stamped_text(path)
     assert path.read_text(encoding="utf-8") == fresh, f"run: python tools/notebooks.py stamp chapters/{path.name}"
+
+
+def test_columns_filled_up_by_a_measured_number_compare_as_equal() -> None:
+    def printed(first: float, second: float) -> list[str]:
+        return sanitized(f"ratio {about(first, 1, 20):<20} {about(second, 0, 1, '.0%'):>20} of all")
+
+    assert printed(9, 0.04) == printed(12.5, 1)
+    assert printed(9, 0.04) == ["ratio≈ (1 to 20)≈% (0% to 100%)of all"]
 
 
 def test_the_readme_has_the_chapters_map_and_figure() -> None:
