@@ -107,7 +107,7 @@ LATER |= {"requests", "pooch", "onnx"}
     [
         (USE, LATER),
         (DIAGNOSE, {"torch"}),
-        ("import vitbook_workshop.exercises.check_my_vit", {"torch"}),
+        ("import vitbook_workshop.exercises.my_vit.check", {"torch"}),
     ],
 )
 def test_what_takes_seconds_is_not_imported_before_it_is_needed(code: str, late: set[str]) -> None:

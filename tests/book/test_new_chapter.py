@@ -37,7 +37,7 @@ def test_it_is_attention_without_preferences():
 
 EXERCISES = '''"""The exercises on averaging."""
 
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grader.judging import Exercise
 
 CHAPTER = "99_averaging"
 

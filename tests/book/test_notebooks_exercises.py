@@ -11,8 +11,8 @@ import notebooks as notebook_tool
 import pytest
 
 from vitbook_workshop.exercises import EXERCISES
-from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT
-from vitbook_workshop.exercises.progress import checked, progress
+from vitbook_workshop.exercises.grader.judging import NOT_ATTEMPTED, RIGHT
+from vitbook_workshop.exercises.grader.progress import checked, progress
 
 SOLUTION = re.compile(r"<summary>[^<]*Solution[^<]*</summary>(.*?)</details>", re.S)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.S | re.M)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tests" / "workshop" / "course"))
 from made_class import answer, answer_rightly  # noqa: E402
 
 from vitbook_workshop.course import roster, student_notebooks  # noqa: E402
-from vitbook_workshop.exercises.progress import checked  # noqa: E402
+from vitbook_workshop.exercises.grader.progress import checked  # noqa: E402
 
 WAYS = ("nothing", "wrong", "right")
 TURNED = "def my_weights(scores):\n    return scores.softmax(dim=-2)"

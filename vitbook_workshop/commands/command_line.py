@@ -584,11 +584,11 @@ class Exercises:
 
     def __call__(self) -> int | None:
         if self.task:
-            from vitbook_workshop.exercises import check_my_vit
+            from vitbook_workshop.exercises.my_vit import check
 
-            return check_my_vit.run(*self.task[:2], self.task[2:], self.watch)
+            return check.run(*self.task[:2], self.task[2:], self.watch)
         from vitbook_workshop.exercises import EXERCISES
-        from vitbook_workshop.exercises.progress import progress
+        from vitbook_workshop.exercises.grader.progress import progress
 
         done = progress(self.notebook) if self.notebook else {}
         for name, exercise in EXERCISES.items():

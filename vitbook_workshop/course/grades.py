@@ -16,7 +16,7 @@ from vitbook_workshop.course.roster import Course, Student
 from vitbook_workshop.course.student_notebooks import BROKEN
 from vitbook_workshop.course.submission import code_of, definitions
 from vitbook_workshop.exercises import EXERCISES, two_faults
-from vitbook_workshop.exercises.grading import NOT_ATTEMPTED
+from vitbook_workshop.exercises.grader.judging import NOT_ATTEMPTED
 
 MOST = 20_000_000  # bytes of a notebook
 REPAIR = "two_faults.repaired"

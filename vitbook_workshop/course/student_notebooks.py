@@ -13,7 +13,7 @@ from pathlib import Path
 from vitbook._common.files import write_whole
 from vitbook_workshop.course.roster import Course, Student
 from vitbook_workshop.exercises import EXERCISES, two_faults
-from vitbook_workshop.exercises.progress import checked
+from vitbook_workshop.exercises.grader.progress import checked
 
 BROKEN = "two_faults.ipynb"
 _SOLUTION = re.compile(r"<details>\s*<summary>[^<]*Solution[^<]*</summary>.*?</details>\s*", re.S)

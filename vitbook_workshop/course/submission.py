@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from vitbook_workshop.exercises.progress import checked
+from vitbook_workshop.exercises.grader.progress import checked
 
 # What Python tells of before it changes files: audit events that begin with one path or two.
 _CHANGES = {
@@ -33,8 +33,8 @@ def judge_all(
     """
     tell(network="off" if isolate(Path(folder)) else "on")
     from vitbook_workshop.exercises import exercise_of
-    from vitbook_workshop.exercises.grading import judge
-    from vitbook_workshop.exercises.my_vit_components import COMPONENTS
+    from vitbook_workshop.exercises.grader.judging import judge
+    from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 
     written_in = definitions(Path(file).read_text(encoding="utf-8", errors="replace")) if file else {}
     judged: dict[str, dict] = {}

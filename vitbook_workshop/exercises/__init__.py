@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vitbook._common.suggestions import unknown
 
 if TYPE_CHECKING:
-    from vitbook_workshop.exercises.grading import Exercise, Judgement
+    from vitbook_workshop.exercises.grader.judging import Exercise, Judgement
 
 
 class NotRightError(AssertionError):
@@ -31,7 +31,7 @@ def check(name: str, attempt: Any, strict: bool | None = None, **numbers: float)
     VITBOOK_STRICT=1. numbers: those of the question, where it is not asked with the chapter's own. Raises ValueError
     for an unknown name, and for numbers of a question that has none.
     """
-    from vitbook_workshop.exercises.grading import judge
+    from vitbook_workshop.exercises.grader.judging import judge
 
     judged = judge(exercise_of(name, **numbers), attempt)
     print(f"{name}: {judged}")
@@ -56,12 +56,12 @@ def exercise_of(name: str, **numbers: float) -> "Exercise":
 
 
 def _topics() -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(__path__)]
+    return [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
 
 
 def _exercises_of(topic: str) -> dict[str, Any]:
     """The exercises that a file defines under public names, in its order. Only this file is imported."""
-    from vitbook_workshop.exercises.grading import Exercise
+    from vitbook_workshop.exercises.grader.judging import Exercise
 
     module = importlib.import_module(f"{__name__}.{topic}")
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}

@@ -9,8 +9,8 @@ from torch import Tensor
 from vitbook.confidence import unknown_above
 from vitbook.imbalance import by_class, class_weights, log_prior
 from vitbook.targets import mean_average_precision
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "27_at_work"

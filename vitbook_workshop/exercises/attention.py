@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 
 from vitbook.attention import attention, attention_scores
-from vitbook_workshop.exercises.grading import Exercise, Personal, combined
-from vitbook_workshop.exercises.inputs import normal, random_mask
+from vitbook_workshop.exercises.grader.inputs import normal, random_mask
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal, combined
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "01_attention"

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from vitbook.attention_maps import attention_distance, attention_entropy, linear_cka, patch_distances
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal, random_mask, random_module
+from vitbook_workshop.exercises.grader.inputs import normal, random_mask, random_module
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 
 CHAPTER = "14_attention_distance"
 

@@ -3,8 +3,8 @@
 import torch
 
 from vitbook import attention_maps
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "13_attention_maps"

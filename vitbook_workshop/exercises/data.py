@@ -6,8 +6,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 
 CHAPTER = "12_data"
 

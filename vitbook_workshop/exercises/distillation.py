@@ -3,8 +3,8 @@
 import torch
 
 from vitbook.distillation import soft_distillation_loss, token_distillation_loss
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 
 CHAPTER = "17_distillation"
 

@@ -4,9 +4,9 @@ import torch
 import torch.nn.functional as F
 
 from vitbook.positions import resize_positions
-from vitbook_workshop.exercises.grading import Exercise, combined
-from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.exercises.my_vit_components import COMPONENTS
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, combined
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 
 CHAPTER = "07_embedding"
 

@@ -2,9 +2,9 @@
 
 import torch.nn.functional as F
 
-from vitbook_workshop.exercises.grading import Exercise
-from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.exercises.my_vit_components import COMPONENTS
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "08_encoder"

@@ -4,8 +4,8 @@ from functools import reduce
 
 import torch
 
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 
 CHAPTER = "11_engine"
 

@@ -10,8 +10,8 @@ from torch import Tensor
 from vitbook.attribution import in_pixels, precision_at_k
 from vitbook_workshop.exam.methods import rolled_out
 from vitbook_workshop.exam.sittings import Sitting, graded, sitting
-from vitbook_workshop.exercises.grading import Exercise, Refused
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Refused
 
 CHAPTER = "28_exam"
 

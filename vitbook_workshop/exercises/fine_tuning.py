@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitbook.features import neighbor_votes
-from vitbook_workshop.exercises.grading import Exercise, Refused
-from vitbook_workshop.exercises.inputs import normal, random_module
+from vitbook_workshop.exercises.grader.inputs import normal, random_module
+from vitbook_workshop.exercises.grader.judging import Exercise, Refused
 
 CHAPTER = "16_fine_tuning"
 

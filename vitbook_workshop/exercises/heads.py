@@ -6,8 +6,8 @@ import torch
 
 from vitbook import task_heads
 from vitbook.features import neighbor_votes
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 
 CHAPTER = "18_heads"
 

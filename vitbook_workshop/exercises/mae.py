@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from vitbook import mae
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal, random_order
+from vitbook_workshop.exercises.grader.inputs import normal, random_order
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "22_mae"

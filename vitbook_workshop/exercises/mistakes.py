@@ -1,8 +1,8 @@
 """The exercises of chapters/19_mistakes.ipynb."""
 
 from vitbook.encoder import EncoderBlock
-from vitbook_workshop.exercises.grading import Exercise, Personal, combined
-from vitbook_workshop.exercises.inputs import images_and_vit, normal, random_module, random_order
+from vitbook_workshop.exercises.grader.inputs import images_and_vit, normal, random_module, random_order
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal, combined
 from vitbook_workshop.faults.mistakes import make_mistakes
 from vitbook_workshop.faults.mistakes import parts as wrong
 

@@ -4,9 +4,9 @@ import torch
 from einops import rearrange
 
 from vitbook import multihead
-from vitbook_workshop.exercises import my_vit_components
-from vitbook_workshop.exercises.grading import Exercise
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "04_multihead"
@@ -62,4 +62,4 @@ qkv_order = Exercise(
     "Your rows end up as (three, column, head). Exchange the last two.": _reordered("(h three d) D -> (three d h) D"),
 }
 
-MultiHeadAttention = my_vit_components.COMPONENTS["MultiHeadAttention"]
+MultiHeadAttention = COMPONENTS["MultiHeadAttention"]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from vitbook import painting
-from vitbook_workshop.exercises.grading import Exercise
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise
 from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "29_painting"

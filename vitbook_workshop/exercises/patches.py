@@ -3,9 +3,9 @@
 from einops import rearrange
 
 from vitbook import patches
-from vitbook_workshop.exercises import my_vit_components
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "06_patches"
@@ -65,4 +65,4 @@ kernel = Exercise(
     "The channel is the last axis. A convolution's weight is (D, C, P, P).": _rearranged("D (p q c) -> D p q c"),
 }
 
-PatchEmbedding = my_vit_components.COMPONENTS["PatchEmbedding"]
+PatchEmbedding = COMPONENTS["PatchEmbedding"]

@@ -3,8 +3,8 @@
 import torch
 
 from vitbook.attention import attention_scores, attention_weights
-from vitbook_workshop.exercises.grading import Exercise, Personal, combined
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal, combined
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "02_scale"

@@ -7,8 +7,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitbook.attention import attention
-from vitbook_workshop.exercises.grading import Exercise, combined
-from vitbook_workshop.exercises.inputs import normal, random_module
+from vitbook_workshop.exercises.grader.inputs import normal, random_module
+from vitbook_workshop.exercises.grader.judging import Exercise, combined
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "03_self_attention"

@@ -3,8 +3,8 @@
 import torch
 
 from vitbook.attention import attention, attention_weights
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 
 CHAPTER = "20_speed"
 

@@ -3,8 +3,8 @@
 import torch
 
 from vitbook import tokens
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
 from vitbook_workshop.faults.mistakes import procedures as wrong
 
 CHAPTER = "25_tokens"

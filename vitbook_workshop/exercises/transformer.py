@@ -6,8 +6,8 @@ import torch
 
 from vitbook.positions import sincos_positions
 from vitbook.transformer import causal_mask, padding_mask
-from vitbook_workshop.exercises import my_vit_components
-from vitbook_workshop.exercises.grading import Exercise
+from vitbook_workshop.exercises.grader.judging import Exercise
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "05_transformer"
@@ -62,4 +62,4 @@ shift = Exercise(
     "Your codes have not moved.": lambda code, k: code,
 }
 
-MLP = my_vit_components.COMPONENTS["MLP"]
+MLP = COMPONENTS["MLP"]

@@ -11,8 +11,8 @@ from importlib.resources import files
 import torch
 from torch import Tensor, nn
 
-from vitbook_workshop.exercises.grading import Exercise, Refused
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Refused
 from vitbook_workshop.faults.mistakes import MISTAKES
 
 _SCORES = "queries @ keys.transpose(-2, -1) / head_dim**0.5"

@@ -1,8 +1,8 @@
 """The exercises of chapters/09_vit.ipynb."""
 
-from vitbook_workshop.exercises.grading import Exercise, Personal
-from vitbook_workshop.exercises.inputs import normal
-from vitbook_workshop.exercises.my_vit_components import COMPONENTS
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import Exercise, Personal
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 CHAPTER = "09_vit"

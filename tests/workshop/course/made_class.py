@@ -8,7 +8,7 @@ from pathlib import Path
 from vitbook_workshop.course.grades import MOST, Graded, exercises_of
 from vitbook_workshop.course.roster import Course, Student
 from vitbook_workshop.exercises import exercise_of, two_faults
-from vitbook_workshop.exercises.progress import checked
+from vitbook_workshop.exercises.grader.progress import checked
 
 ROOT = Path(__file__).resolve().parents[3]
 SOLUTION = re.compile(r"<summary>[^<]*Solution[^<]*</summary>(.*?)</details>", re.S)

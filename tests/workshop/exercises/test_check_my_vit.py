@@ -20,7 +20,7 @@ from command import VITBOOK
 
 from vitbook._common import files
 from vitbook_workshop.commands import main
-from vitbook_workshop.exercises import check_my_vit
+from vitbook_workshop.exercises.my_vit import check
 from vitbook_workshop.limited_process import Outcome
 
 SOLUTIONS = Path(__file__).parent / "my_vit"
@@ -52,11 +52,11 @@ def in_this_process(monkeypatch):
             patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "stdin", io.StringIO())
             patch.setitem(sys.modules, "my_vit", None)
-            function = getattr(check_my_vit, work.partition(":")[2])
+            function = getattr(check, work.partition(":")[2])
             function(lambda **facts: outcome.facts.update(json.loads(json.dumps(facts))), **asked)
         return outcome
 
-    monkeypatch.setattr(check_my_vit.limited_process, "run", run)
+    monkeypatch.setattr(check.limited_process, "run", run)
 
 
 def test_stubs_are_written_once_and_all_are_to_do(command, in_this_process, tmp_path):
@@ -102,7 +102,7 @@ def test_a_file_of_which_a_part_is_written_leaves_nothing(command, tmp_path):
 @pytest.mark.parametrize("style", [pytest.param("loops", marks=pytest.mark.slow), "built_in"])
 def test_a_finished_model_loads_the_weights_and_names_photographs(command, style):
     shutil.copy(SOLUTIONS / f"{style}.py", "mine.py")
-    shutil.copy(check_my_vit.KINGFISHER.with_name("horse_nokota.jpg"), "my photograph.jpg")
+    shutil.copy(check.KINGFISHER.with_name("horse_nokota.jpg"), "my photograph.jpg")
     status, printed = command("check", "mine.py", "my photograph.jpg")
     assert status == 0 and printed.count(" right\n") == 10 and "[##########] 10 of 10" in printed
     assert float(re.findall(r"your logits differ by (\S+) from", printed)[0]) < 1e-4
@@ -187,7 +187,7 @@ def test_a_fault_is_said_plainly_at_the_readers_line(command, in_this_process, r
 )
 def test_a_file_that_takes_all_it_can_get_is_ended_and_that_is_said(command, monkeypatch, instead, expected):
     """In processes of their own; all kinds in short are in test_limited_process.py."""
-    monkeypatch.setattr(check_my_vit, "LIMITS", replace(check_my_vit.LIMITS, step=3))
+    monkeypatch.setattr(check, "LIMITS", replace(check.LIMITS, step=3))
     start = time.monotonic()
     status, printed = checked_with(command, ATTEND, instead)
     assert expected in printed and status == 1
@@ -206,7 +206,7 @@ def test_a_file_that_takes_all_it_can_get_is_ended_and_that_is_said(command, mon
     ],
 )
 def test_an_end_is_said_with_what_was_done_then(command, monkeypatch, outcome, said):
-    monkeypatch.setattr(check_my_vit.limited_process, "run", lambda *_: outcome)
+    monkeypatch.setattr(check.limited_process, "run", lambda *_: outcome)
     status, printed = checked_with(command, ATTEND, ATTEND)
     assert status == 1 and "0 of 10" in printed and said in printed
 
@@ -234,7 +234,7 @@ def test_every_save_is_checked_until_ctrl_c(command, in_this_process, monkeypatc
         Path("mine.py").write_text(text, encoding="utf-8")
 
     command("start", "mine.py")
-    monkeypatch.setattr(check_my_vit.time, "sleep", sleep)
+    monkeypatch.setattr(check.time, "sleep", sleep)
     status, printed = command("check", "mine.py", "--watch")
     assert status == 1 and printed.count("Watching mine.py; Ctrl-C ends.") == 2
     assert printed.index("0 of 10") < printed.index("9 of 10")
@@ -244,7 +244,7 @@ def test_every_save_is_checked_until_ctrl_c(command, in_this_process, monkeypatc
 @pytest.mark.skipif(sys.platform == "win32", reason="sends Ctrl-C to one process")
 def test_watching_checks_at_every_save_until_ctrl_c(tmp_path):
     file = tmp_path / "my vit.py"
-    check_my_vit.run("start", file)
+    check.run("start", file)
     command = [VITBOOK, "exercises", "check", str(file), "--watch"]
     hears_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where these tests run in the background
     with subprocess.Popen(

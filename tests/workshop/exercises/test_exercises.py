@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from vitbook_workshop.exercises import EXERCISES, NotRightError, check
-from vitbook_workshop.exercises.grading import RIGHT, explanation
-from vitbook_workshop.exercises.inputs import random_mask, random_order
+from vitbook_workshop.exercises.grader.inputs import random_mask, random_order
+from vitbook_workshop.exercises.grader.judging import RIGHT, explanation
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
 MISTAKES = [(name, made) for name, exercise in EXERCISES.items() for made in exercise.mistakes]

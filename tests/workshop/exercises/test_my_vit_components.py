@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vitbook_workshop.exercises.check_my_vit import STUBS
-from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, explanation, judge
-from vitbook_workshop.exercises.my_vit_components import COMPONENTS
+from vitbook_workshop.exercises.grader.judging import NOT_ATTEMPTED, RIGHT, explanation, judge
+from vitbook_workshop.exercises.my_vit.check import STUBS
+from vitbook_workshop.exercises.my_vit.components import COMPONENTS
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES
 from vitbook_workshop.faults.mistakes import parts as wrong
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vitbook_workshop.exercises.progress import progress
+from vitbook_workshop.exercises.grader.progress import progress
 
 
 def code(source: str | list[str], *texts: str | list[str]) -> dict:

@@ -22,7 +22,7 @@ from vitbook_workshop import limited_process
 
 LIMITS = limited_process.Limits(600, step=20, printed=1_000_000, memory=2**33)  # a step is a component
 WEIGHTS = "vitbook:cifar10_plain"
-STUBS, KINGFISHER = Path(__file__).with_name("start") / "my_vit.py", ASSETS / "album" / "bird_kingfisher.jpg"
+STUBS, KINGFISHER = Path(__file__).parents[1] / "start" / "my_vit.py", ASSETS / "album" / "bird_kingfisher.jpg"
 _STATES = {"right.": "right", "not attempted yet.": "to do", "": "?"}  # the grader's words, and those of the list
 
 
@@ -190,7 +190,7 @@ class _Beginning(io.StringIO):
 
 def judge_here(tell: Callable[..., None], file: str, photographs: list[str]) -> None:
     """Run the reader's file and judge its components; tell what a `_Report` holds."""
-    from vitbook_workshop.exercises.my_vit_components import COMPONENTS  # takes seconds, which are not the reader's
+    from vitbook_workshop.exercises.my_vit.components import COMPONENTS  # takes seconds, which are not the reader's
 
     printed, warned = _Beginning(sys.stdout), _Beginning(sys.stderr)
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(warned):
@@ -205,7 +205,7 @@ def judge_here(tell: Callable[..., None], file: str, photographs: list[str]) -> 
 
 
 def _judge_file(file: Path, photographs: list[Path], components: dict, tell: Callable) -> None:
-    from vitbook_workshop.exercises.grading import judge
+    from vitbook_workshop.exercises.grader.judging import judge
 
     tell(doing=file.name)
     path = str(file.resolve())
@@ -266,8 +266,8 @@ def _answers(theirs: type, photographs: list[Path]) -> tuple[list[str], bool]:
 
     from vitbook._common.images import read_image
     from vitbook.pretrained import load_pretrained
-    from vitbook_workshop.exercises.module_attempts import load
-    from vitbook_workshop.exercises.my_vit_components import build_vit
+    from vitbook_workshop.exercises.grader.module_attempts import load
+    from vitbook_workshop.exercises.my_vit.components import build_vit
 
     trained = load_pretrained(WEIGHTS)
     mine = build_vit(theirs, trained.model).eval()
@@ -298,6 +298,6 @@ def _answers(theirs: type, photographs: list[Path]) -> tuple[list[str], bool]:
 
 def _at_the_line(what: str, error: BaseException) -> str:
     """What happened, and two lines: where in the reader's file, and the exception."""
-    from vitbook_workshop.exercises.grading import error_lines
+    from vitbook_workshop.exercises.grader.judging import error_lines
 
     return "\n  ".join([what, *error_lines(error)])

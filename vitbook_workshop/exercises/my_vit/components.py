@@ -15,9 +15,9 @@ from vitbook.multihead import MultiHeadSelfAttention
 from vitbook.patches import HybridEmbedding, PatchEmbedding
 from vitbook.vit import VisionTransformer, ViTConfig
 from vitbook_workshop.exercises import attention, scale, self_attention
-from vitbook_workshop.exercises.grading import Exercise, combined
-from vitbook_workshop.exercises.inputs import normal, random_module, tokens_and_module
-from vitbook_workshop.exercises.module_attempts import as_modules
+from vitbook_workshop.exercises.grader.inputs import normal, random_module, tokens_and_module
+from vitbook_workshop.exercises.grader.judging import Exercise, combined
+from vitbook_workshop.exercises.grader.module_attempts import as_modules
 from vitbook_workshop.faults.mistakes import IN_A_VIT, MISTAKES, as_class, make_mistakes
 from vitbook_workshop.faults.mistakes import parts as wrong
 

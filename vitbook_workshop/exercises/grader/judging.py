@@ -36,7 +36,7 @@ _WIDTH = 90  # of what is printed, in characters
 _FLOAT32 = 1e-4  # how close an attempt has to come that computes in single precision
 _CUT = "Something cuts the graph: .detach(), .data, .item(), torch.no_grad(), torch.tensor(…) or numpy."
 _PLACES = (sysconfig.get_paths()[place] for place in ("stdlib", "purelib", "platlib"))
-_PACKAGES = (str(Path(vitbook.__file__).parent), str(Path(__file__).parents[1]))
+_PACKAGES = (str(Path(vitbook.__file__).parent), str(Path(__file__).parents[2]))
 _INSTALLED = (*_PACKAGES, *_PLACES, "<frozen", "<__")  # files of this book, of Python and others
 
 Mistake = Callable | str  # a variant defined in `faults.mistakes`, or a sentence for what can go wrong only here

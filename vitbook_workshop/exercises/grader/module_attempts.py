@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from vitbook_workshop.exercises.grading import Refused
+from vitbook_workshop.exercises.grader.judging import Refused
 from vitbook_workshop.faults.mistakes import parts as wrong
 
 _BATCH_SIZED = {"cls_token": wrong.BatchSizedClassToken, "pos_embed": wrong.BatchSizedPositions}

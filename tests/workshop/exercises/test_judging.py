@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT, Exercise, judge
-from vitbook_workshop.exercises.inputs import normal
+from vitbook_workshop.exercises.grader.inputs import normal
+from vitbook_workshop.exercises.grader.judging import NOT_ATTEMPTED, RIGHT, Exercise, judge
 from vitbook_workshop.faults.mistakes import MISTAKES
 from vitbook_workshop.faults.mistakes import parts as wrong
 

@@ -5,7 +5,7 @@ import re
 from os import PathLike
 from pathlib import Path
 
-from vitbook_workshop.exercises.grading import NOT_ATTEMPTED, RIGHT
+from vitbook_workshop.exercises.grader.judging import NOT_ATTEMPTED, RIGHT
 
 _STATES = {RIGHT: "solved", NOT_ATTEMPTED: "not attempted", "not yet": "not yet"}
 

@@ -1,0 +1,1 @@
+"""The reader's own Vision Transformer in one file, component by component."""
