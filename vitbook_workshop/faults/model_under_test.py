@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from vitbook_workshop.faults.findings import NotAsked, skip_if
 from vitbook_workshop.faults.model_wrapper import Taken, copy_of, device_of, fit, in_dtype, is_large, parts_of
 from vitbook_workshop.faults.recorders.made_in_forward import Met, drawn_in_forward
-from vitbook_workshop.faults.recorders.operations import AttentionSeen, Enough, OperationRecorder, matrices
-from vitbook_workshop.faults.repeated_blocks import Passing, calls_of, spare
+from vitbook_workshop.faults.recorders.operations import AttentionSeen, OperationRecorder, matrices
+from vitbook_workshop.faults.repeated_blocks import OF_ANY_MODULE, Passing, calls_of, spare
 
 REPEATED = 65_537  # a prime
 DROPOUTS = nn.modules.dropout._DropoutNd  # nn.Dropout and its kin
@@ -35,10 +35,12 @@ class ModelUnderTest:
         self.changes_images, self.at_start = fitting.changes_images, fitting.at_start
         self.large, self.device = is_large(self.model), device_of(self.model)
         self._random = torch.Generator().manual_seed(1)  # the model's own draws change none of what it gets
+        self.not_finite = ""  # where its numbers are no longer finite; it is then asked no more
+        if not _is_finite(fitting.at_start.logits):
+            self.not_finite, self.batch = _where_not_finite(self.copy().eval(), self.images()), 0
         channels, height, width = image_shape
-        self.turned = (
-            not self.batch and height != width and fit(model, (channels, width, height), num_classes).batch > 0
-        )
+        stuck = not self.batch and not self.not_finite
+        self.turned = stuck and height != width and fit(model, (channels, width, height), num_classes).batch > 0
 
     def copy(self, training: bool = False, without: Collection[nn.Module] = ()) -> nn.Module:
         """The model as it is; without: those of its blocks that are left out."""
@@ -61,7 +63,9 @@ class ModelUnderTest:
     @cached_property
     def subject(self) -> nn.Module:
         """One copy with noise, for the questions that change nothing of it."""
-        return self.shaken().requires_grad_()
+        model = self.shaken().requires_grad_()
+        self._own = {id(parameter) for parameter in model.parameters()}
+        return model
 
     def normal(self, *shape: int) -> Tensor:
         return torch.randn(shape, dtype=self.dtype, generator=self._random).to(self.device)
@@ -87,7 +91,7 @@ class ModelUnderTest:
 
     @cached_property
     def blind(self) -> bool:
-        """Whether the logits do not depend on the image."""
+        """Whether the logits do not depend on the image, but for rounding."""
         try:
             if self.logits.requires_grad and self.gradients.of_images.any():
                 return False
@@ -105,15 +109,23 @@ class ModelUnderTest:
         skip_if(self.blind, "the logits do not depend on the image")
 
     def record(
-        self, model: nn.Module, images: Tensor, until_attention: bool = False
+        self,
+        model: nn.Module,
+        images: Tensor,
+        until_attention: bool = False,
+        silent: Collection[tuple[int, int]] = (),
     ) -> tuple[OperationRecorder, Tensor | None]:
-        """What was seen of the model's operations, and its logits; or of those up to its first attention, and None."""
-        recorded, logits = OperationRecorder(until_attention), None
+        """What was seen of the model's operations, and its logits; or of those up to its first attention, and None.
+
+        silent: maps that give zeros meanwhile.
+        """
+        recorded, logits = OperationRecorder(images, until_attention, silent=silent), None
         try:
             with recorded:
                 logits = seeded(model, images)
-        except Enough:
-            pass
+        except Exception:  # of `Enough`, TorchScript makes an error of its own
+            if not (until_attention and recorded.attentions):
+                raise
         return recorded, logits
 
     @cached_property
@@ -140,6 +152,20 @@ class ModelUnderTest:
         if isinstance(seen, Exception):
             raise seen
         return seen
+
+    @cached_property
+    def strangers(self) -> list[nn.Parameter]:
+        """Parameters that `subject` calculates with and did not have before, if its operations could be watched."""
+        seen = self._watched[0]
+        used = seen.used.values() if isinstance(seen, OperationRecorder) else []
+        return [p for p in used if id(p) not in self._own]
+
+    @cached_property
+    def strangers_again(self) -> list[nn.Parameter]:
+        """The same, of another call."""
+        with torch.no_grad():
+            recorded, _ = self.record(self.subject, self.shown.detach())
+        return [p for p in recorded.used.values() if id(p) not in self._own]
 
     @property
     def logits(self) -> Tensor:
@@ -191,7 +217,10 @@ class ModelUnderTest:
         return self.gradients_of(self.subject, self.logits, self.shown, *last)
 
     def gradients_of(self, model: nn.Module, output: Any, images: Tensor, *queries: Tensor) -> "Gradients":
-        """Where those of a mixture of its output are not 0, for all that the model's owner means to train."""
+        """Where those of a mixture of its output are not 0, for all that the model's owner means to train.
+
+        Of images, and in float64, where they are no rounding of 0.
+        """
         trained = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         named = {n: p for n, p in model.named_parameters() if n in trained or not trained}
         named = {n: p for n, p in named.items() if "mask_token" not in n and p.numel()}  # the mask's is for pretraining
@@ -201,6 +230,9 @@ class ModelUnderTest:
         wanted = [*named.values(), images, *(x for x in queries if x.requires_grad)]
         slopes = torch.autograd.grad(mixture, wanted, allow_unused=True, retain_graph=True)
         some = [None if slope is None else slope.ne(0) for slope in slopes]
+        if self.dtype == torch.float64 and (of_images := slopes[len(named)]) is not None:
+            largest = max(slope.abs().max() for slope in slopes if slope is not None)
+            some[len(named)] = of_images.abs() > 1e-12 * largest
         others = (torch.zeros_like(x).bool() if y is None else y for x, y in zip(wanted, some, strict=True))
         of_images, *of_queries = itertools.islice(others, len(named), None)
         return Gradients(dict(zip(named, some, strict=False)), of_images, of_queries)
@@ -369,6 +401,24 @@ def altered(model: nn.Module, parameters: set[int], alter: Callable[[Tensor], Te
             parameter.data = data
 
 
+def _is_finite(x: Tensor) -> bool:
+    """But for −inf, which a class that is left out may get."""
+    return not bool(x.isnan().any() or x.isposinf().any())
+
+
+def _where_not_finite(model: nn.Module, images: Tensor) -> str:
+    """The first part of a model whose numbers are not, in words."""
+    found: list[str] = []
+
+    def look(name: str, output: Any) -> None:
+        if not all(map(_is_finite, tensors_in(output))):
+            found.append(name)
+
+    with each_output(model, look):
+        logits_of(model, images)
+    return f"it begins in {found[0]}." if found else "it begins in the model's own forward."
+
+
 @contextmanager
 def each_output(model: nn.Module, look: Callable[[str, Any], None]) -> Iterator[None]:
     """Meanwhile, look at what each part of a model gives, under a name such as "norm1 (LayerNorm)"."""
@@ -409,13 +459,34 @@ def unregistered(model: nn.Module) -> Iterator[tuple[str, int]]:
     registered = {id(parameter) for parameter in model.parameters()}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
-            if name.startswith("_"):
-                continue  # where nn.Module keeps what is registered
-            kept = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-            inside = [x for thing in kept for x in (thing.parameters() if isinstance(thing, nn.Module) else [thing])]
-            lost = [x for x in inside if isinstance(x, Tensor) and x.requires_grad and id(x) not in registered]
+            if name in OF_ANY_MODULE:
+                continue
+            lost = {id(x): x for x in _learned_in(value) if id(x) not in registered and not _is_computed(x, registered)}
             if lost:
-                yield ".".join(filter(None, [path, name])), sum(x.numel() for x in lost)
+                yield ".".join(filter(None, [path, name])), sum(x.numel() for x in lost.values())
+
+
+def _learned_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """What can be learned in lists and dictionaries, also of lists and dictionaries, and in modules that they hold."""
+    if isinstance(value, nn.Module):
+        yield from value.parameters()
+    elif isinstance(value, Tensor):
+        yield from [value] if value.requires_grad else []
+    elif depth and isinstance(value, list | tuple | dict):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _learned_in(one, depth - 1)
+
+
+def _is_computed(x: Tensor, registered: set[int]) -> bool:
+    """Whether all that x is computed of, if it is, are registered parameters, as of a weight that hooks compute."""
+    reached, ahead, leaves = set(), [x.grad_fn], set()
+    while ahead:
+        node = ahead.pop()
+        if node and node not in reached:
+            reached.add(node)
+            leaves |= {id(node.variable)} if hasattr(node, "variable") else set()
+            ahead += [following for following, _ in node.next_functions]
+    return bool(leaves) and leaves <= registered
 
 
 def dropouts(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
@@ -427,7 +498,22 @@ def dropouts(model: nn.Module) -> Iterator[tuple[str, nn.Module, str]]:
             rate = getattr(module, attribute, None)
             if not isinstance(rate, float) or not 0 < rate <= 1:
                 continue
-            if not is_dropout and any(getattr(part, "p", None) == rate for part in module.modules()):
-                continue  # a note of what its nn.Dropout has
+            if not is_dropout and _is_noted(module, attribute, rate):
+                continue
             kind = [part for part in name.split(".") if part and not part.isdigit()] + [attribute] * (attribute != "p")
             yield ".".join(kind), module, attribute
+
+
+def _is_noted(module: nn.Module, attribute: str, rate: float) -> bool:
+    """Whether the rate only stands beside a part that has it; of a drop path's, the blocks may have shares."""
+    if getattr(module, "p", None) == rate:
+        return True
+    inside = [
+        (type(part).__name__ + name, value)
+        for part in module.modules()
+        if part is not module
+        for name, value in vars(part).items()
+        if isinstance(value, float) and (name == "p" or "drop" in name)
+    ]
+    of_blocks = "path" in attribute and any("path" in name.lower() and 0 < value <= rate for name, value in inside)
+    return of_blocks or any(math.isclose(value, rate, rel_tol=1e-3) for _, value in inside)

@@ -338,7 +338,7 @@ def _fit(model, image_shape, num_classes, one_by_one: bool = False, instead: boo
 def _watched(model: nn.Module, images: Tensor) -> AtStart:
     with torch.no_grad():
         try:
-            with OperationRecorder(everything=False) as recorded:
+            with OperationRecorder(images, everything=False) as recorded:
                 logits = model(images)
         except Exception as error:  # of the model, which stops again, or of watching it
             return AtStart(model(images), [], error)

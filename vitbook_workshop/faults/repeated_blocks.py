@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 Calls = dict[int, list[Any]]  # id of a block → for each call: tokens, what it gave, and what it got beside; or None
-_OF_ANY_MODULE = set(vars(nn.Module()))
+OF_ANY_MODULE = set(vars(nn.Module()))  # where it keeps what is registered, and its hooks
 
 
 class Passing(nn.Module):
@@ -63,7 +63,7 @@ def _are_of_one_kind(one: nn.Module, other: nn.Module) -> bool:
 
 def _state(module: nn.Module) -> list[dict[str, Any]]:
     parameters = {n: p is not None and (p.shape, p.dtype) for n, p in module._parameters.items()}
-    own = {name: value for name, value in vars(module).items() if name not in _OF_ANY_MODULE}
+    own = {name: value for name, value in vars(module).items() if name not in OF_ANY_MODULE}
     return [own, parameters, dict(module._buffers)]
 
 

@@ -156,13 +156,23 @@ def heads_are_joined_by_a_map(tested: ModelUnderTest) -> None:
 def layers_have_weights_of_their_own(tested: ModelUnderTest) -> None:
     listed_twice = any(len(set(map(id, stack))) < len(stack) for stack in stacks(tested.subject))
     skip_if(listed_twice, "the list of blocks has one of them several times")
-    depths: dict[int, set[int]] = {id(seen.weight): set() for seen in tested.attentions if seen.weight is not None}
+    depths: dict[tuple[int, int], set[int]] = {}
+    for seen in tested.attentions:
+        if seen.weight is not None:
+            depths.setdefault(seen.map, set()).add(seen.layer)
     skip_if(not depths, "no maps of queries were seen")
-    for linear in tested.recorded.linear:
-        if id(linear.weight) in depths and linear.fed:
-            depths[id(linear.weight)].add(linear.fed.layer)
     most = max(map(len, depths.values()))
     expect(most < 2, f"one map makes the queries of {most} layers, one after another.")
+    looking = {id(seen.weight) for seen in tested.attentions}
+    at: dict[tuple[int, int], set[int]] = {}
+    for one in _starts_of_mlps(tested.recorded, looking):
+        at.setdefault(one.map, set()).add(one.fed.layer)
+    most = max(map(len, at.values()), default=0)
+    if most > 1:
+        raise Failed(
+            f"one map begins the MLPs of {most} blocks.",
+            "one MLP, made once, for all blocks, such as a default argument: MLP() as a default is made a single time.",
+        )
 
 
 def weights_sum_to_one(tested: ModelUnderTest) -> None:
@@ -334,45 +344,46 @@ def blocks_add(tested: ModelUnderTest) -> None:
     skip_if(not tested.attentions, "no attention was seen")
     if again := tested.recorded.added_twice:
         raise Failed(
-            f"in {again} sums, tokens are added to what they are a part of already.",
+            f"in {len(again)} sums, tokens are added to what they are a part of already.",
             "tokens are added twice: what adds its input itself stands in one more residual connection.",
             likely="they may be meant to count twice",
         )
     _expect_residuals_unnormalized(tested)
     model, recorded = tested.brief, tested.recorded_in_brief
-    maps = [id(linear.weight) for linear in recorded.linear if linear.weight is not None]
+    maps = [linear.map for linear in recorded.linear if linear.weight is not None]
     first = recorded.attentions[0]
     tokens = first.queries.shape[-2]
-    alike = [seen for seen in recorded.attentions if seen.inputs == first.inputs and id(seen.weight) in maps[1:]]
+    alike = [seen for seen in recorded.attentions if seen.inputs == first.inputs and seen.map in maps[1:]]
     alike = [seen for seen in alike if seen.queries.shape[-2] == tokens in seen.keys.shape[-2:]]
-    skip_if(len({id(seen.weight) for seen in alike}) < 2, "its blocks are not several of one kind")
-    last, place = id(alike[-1].weight), recorded.attentions.index(alike[-1])
+    skip_if(len({seen.map for seen in alike}) < 2, "its blocks are not several of one kind")
+    last, place = alike[-1].map, recorded.attentions.index(alike[-1])
     used = list(recorded.used)
     before = set(used[: used.index(id(alike[0].weight))])
     images = tested.shown.detach(), tested.images()
 
-    def passes(silent: set[int], look: Callable[[Tensor], list[Tensor]]) -> bool:
+    def passes(silent: set[tuple[int, int]], look: Callable[..., list[Tensor]]) -> bool:
         seen = []
-        for x, other in zip(images, (set(), before - silent), strict=True):
-            with altered(model, silent, torch.zeros_like), altered(model, other, lambda p: p + torch.randn_like(p)):
-                seen.append([y.detach() for y in look(x)])
+        for x, other in zip(images, (set(), before - {parameter for parameter, _ in silent}), strict=True):
+            with torch.no_grad(), altered(model, other, lambda p: p + torch.randn_like(p)):
+                seen.append(look(*tested.record(model, x, silent=silent)))
         return not all(map(tested.same, *seen))
 
     logits = []
 
-    def last_attention(x: Tensor) -> list[Tensor]:
-        with torch.no_grad():
-            seen, without = tested.record(model, x)
+    def last_attention(seen: OperationRecorder, without: Tensor) -> list[Tensor]:
         logits.append(without)
         return [seen.attentions[place].queries, seen.attentions[place].keys]
 
-    own = next(linear for linear in recorded.linear if id(linear.weight) == last)
-    steps = {id(linear.weight): linear.step for linear in reversed(recorded.linear)}  # of their first call
+    own = next(linear for linear in recorded.linear if linear.map == last)
+    steps = {linear.map: linear.step for linear in reversed(recorded.linear)}  # of their first call
     since = max((added.step for added in recorded.sums if added.step < own.step), default=0)
-    while own.fed_by in ("linear", "norm") and steps.get(id(own.fed.weight), 0) > since:
-        own = own.fed  # queries are made by several maps in a row
-    between = set(maps[maps.index(id(alike[0].weight)) : maps.index(id(own.weight))])
-    skip_if(not between <= {id(p) for p in model.parameters()}, "its layers are not registered")
+    queries_of = {id(seen.projection): seen.map for seen in recorded.attentions if since > steps[alike[0].map]}
+    while own.fed_by in ("linear", "norm") and steps.get(own.fed.map, 0) > since:
+        own, joined = own.fed, own.fed_by == "linear" and id(own.fed.weight) in queries_of
+        if joined:  # one attention gets what another gives, as along rows and then along columns
+            own = next(linear for linear in recorded.linear if linear.map == queries_of[id(own.weight)])
+    between = set(maps[maps.index(alike[0].map) : maps.index(own.map)])
+    skip_if(not {key for key, _ in between} <= {id(p) for p in model.parameters()}, "its layers are not registered")
     if not passes(between, last_attention):
         raise Failed("where the layers before it add nothing, the last attention gets nothing of the image.")
     if tested.same(logits[0], tested.answer):
@@ -383,9 +394,9 @@ def blocks_add(tested: ModelUnderTest) -> None:
             "08_encoder.ipynb#the-encoder",
         )
     blocks = [{id(p) for p in block.parameters()} for stack in stacks(model) for block in stack]
-    block = next((block for block in blocks if last in block), set())
+    block = next((block for block in blocks if last[0] in block), set())
     expect(
-        passes(block & set(maps), lambda x: [logits_of(model, x)]),
+        passes({key for key in maps if key[0] in block}, lambda _, logits: [logits]),
         "where the layers of the last block add nothing, the logits know nothing of the image.",
     )
 
@@ -434,7 +445,9 @@ def _blocks_start_with_a_norm(tested: ModelUnderTest) -> bool:
 def mlps_have_an_activation(tested: ModelUnderTest) -> None:
     recorded = tested.recorded
     names = {id(parameter): name for name, parameter in tested.subject.named_parameters()}
-    pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in recorded.no_activation]
+    looking = {id(seen.weight) for seen in tested.attentions_if_any}
+    pairs = [pair for pair in recorded.no_activation if id(pair[1]) not in looking]
+    pairs = [" and ".join(names.get(id(weight), "?") for weight in pair) for pair in pairs]
     expect(not pairs, f"nothing stands between {pairs[0]}." if pairs else "")
     if recorded.activations_twice:
         times = recorded.activations_twice
@@ -454,7 +467,7 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
     recorded = tested.recorded
     looking = {id(seen.weight) for seen in tested.attentions}
     of_attention = [linear for linear in recorded.linear if id(linear.weight) in looking]
-    of_mlps = [one for one, next_one in itertools.pairwise(recorded.linear) if _starts_an_mlp(one, next_one, looking)]
+    of_mlps = _starts_of_mlps(recorded, looking)
     _expect_norms_apart(of_attention, of_mlps)
     attention, mlp = ([linear.fed_by for linear in maps] for maps in (of_attention[1:], of_mlps))
     if not attention or not mlp or not {*attention, *mlp} <= {"norm", "sum"}:
@@ -463,6 +476,12 @@ def both_branches_get_normalized_tokens(tested: ModelUnderTest) -> None:
         if set(mine) == {"sum"} and set(theirs) == {"norm"}:
             raise Failed(
                 f"in {len(mine)} blocks, {name} gets the sum itself.", f"the LayerNorm before {name} is missing."
+            )
+        if set(theirs) == {"norm"} and 0 < mine.count("sum") <= mine.count("norm"):
+            raise Failed(
+                f"in {mine.count('sum')} of {len(mine)} blocks looked at, {name} gets the sum itself.",
+                f"the LayerNorm before {name} is missing there.",
+                likely="a block may be meant to be another",
             )
 
 
@@ -478,6 +497,10 @@ def _expect_norms_apart(of_attention: list[Origin], of_mlps: list[Origin]) -> No
             "one LayerNorm for two places: each has a gain and a shift of its own, norm1 and norm2.",
             likely="it runs and trains, and may be meant to save parameters",
         )
+
+
+def _starts_of_mlps(recorded: OperationRecorder, looking: set[int]) -> list[Origin]:
+    return [one for one, next_one in itertools.pairwise(recorded.linear) if _starts_an_mlp(one, next_one, looking)]
 
 
 def _starts_an_mlp(one: Origin, next_one: Origin, looking: set[int]) -> bool:

@@ -5,7 +5,7 @@ called. Which token a number belongs to is read off the number: cutting into hea
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ class AttentionSeen:
     queries: Tensor  # (..., T, d)
     keys: Tensor
     weight: nn.Parameter | None  # of the linear map that made the queries
+    place: int  # where it begins in that parameter, which may hold those of several
     axis: int  # over which the weights sum to 1, or else the softmax runs: −1 keys, −2 queries, −3 heads, −4 the batch
     inputs: int  # of the linear map that made the queries
     layer: int  # how many attentions, one after another, its queries and keys have come through
@@ -35,6 +36,11 @@ class AttentionSeen:
     projection: nn.Parameter | None = None  # the weight of the output projection
     into: int = 0  # how many numbers its heads, joined, give for a token
     gives: int = 0  # how many one of its heads gives
+
+    @property
+    def map(self) -> tuple[int, int]:
+        """What tells the map that made the queries from others, as `Origin.map`."""
+        return id(self.weight), self.place
 
     @property
     def rows_of_keys(self) -> Tensor:
@@ -62,6 +68,7 @@ class Origin:
     factor: float | None = 1.0  # the numbers that it was multiplied by since the last linear map; None for unknown
     width: int = 0  # of the vectors that the linear map or the product took
     weight: nn.Parameter | None = None  # itself, or that of the last linear map
+    place: int = 0  # where the map's begins in it, which may hold those of several
     fed: "Origin | None" = None  # the input of that map
     output: Tensor | None = None  # of that map, (..., tokens, D)
     operands: tuple[Tensor, ...] = ()  # of the product
@@ -73,6 +80,8 @@ class Origin:
     gain: nn.Parameter | None = None  # of the norm
     centered: Tensor | None = None  # what something was subtracted from, just before
     squared: bool = False  # squares of activations, as a norm made by hand takes their mean
+    learned: bool = False  # made of parameters, and of constants, alone
+    constant: bool = False  # made neither of them nor of an image
     step: int = 0  # of the operation that made its numbers; what only moves them is none
     layer: int = 0  # how many attentions, one after another, they have come through
 
@@ -80,6 +89,11 @@ class Origin:
     def fed_by(self) -> str:
         """What made the input of that map."""
         return self.fed.made_by if self.fed else ""
+
+    @property
+    def map(self) -> tuple[int, int]:
+        """What tells the last linear map from others."""
+        return id(self.weight), self.place
 
 
 @dataclass(frozen=True)
@@ -113,9 +127,10 @@ MOVES = (
 POOLS = "masked_fill masked_fill_ where mean sum amax max avg_pool2d adaptive_avg_pool1d _adaptive_avg_pool2d"
 MOVING = set(MOVES.split())
 KEEPS = MOVING | set(POOLS.split())
-REPARAMETRIZES = {"mul", "div", "add", "sub", "pow", "sqrt", "rsqrt", "linalg_vector_norm", "clamp_min", "exp"}
 ACTIVATIONS = {"gelu", "relu", "silu"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
+# What learned tokens, such as a class token, go through; other operations make one weight of another
+OF_TOKENS = ACTIVATIONS | PRODUCTS - {"mm"} | {"linear", "convolution", "native_layer_norm", "_fused_rms_norm"}
 
 
 class Enough(Exception):
@@ -160,28 +175,41 @@ class OperationWatch(TorchDispatchMode):
 class OperationRecorder(OperationWatch):
     """Inside `with OperationRecorder() as recorded`, every attention that is computed is noted in recorded.attentions.
 
+    images: what the model gets; where they are given, it is known what is made neither of them nor of parameters.
     until_attention: raise `Enough` after the first one. everything: read the tokens of all attentions off their
-    numbers, not only those of the first two.
+    numbers, not only those of the first two. silent: maps, as in `Origin.map`, that give zeros meanwhile.
     """
 
-    def __init__(self, until_attention: bool = False, everything: bool = True):
+    def __init__(
+        self,
+        images: Tensor | None = None,
+        until_attention: bool = False,
+        everything: bool = True,
+        silent: Collection[tuple[int, int]] = (),
+    ):
         super().__init__()
-        self.until_attention, self.everything = until_attention, everything
+        self.until_attention, self.everything, self.silent = until_attention, everything, silent
         self.attentions: list[AttentionSeen] = []
         self.linear: list[Origin] = []  # the outputs of all linear maps
-        self.no_activation: list[tuple[nn.Parameter, nn.Parameter]] = []  # maps D → M → D, M > D, nothing between
+        self.no_activation: list[
+            tuple[nn.Parameter, nn.Parameter]
+        ] = []  # maps D → M → D, M > D, or to less than M; nothing between
         self.activations_twice = 0  # one right after another
         self.branches_activated = 0  # what is added to the tokens (B, T, D) comes right from an activation
-        self.added_twice = 0  # tokens (B, T, D) are added to a sum that they are a part of already
+        self.added_twice: set[int] = set()  # sums to which tokens (B, T, D) are added that are a part of them already
         self.norms: list[NormSeen] = []
         self.sums: list[SumSeen] = []  # of tokens
         self.gains: set[int] = set()  # ids of the vectors that multiply normalized tokens
         self.lost: set[str] = set()  # operations that could not be followed
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
-        self.used: dict[int, None] = {}  # ids of parameters, in the order in which operations take them
+        self.used: dict[int, nn.Parameter] = {}  # parameters by id, in the order in which operations take them
         self.steps = 0
         self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
         self._origins: dict[int, tuple[Origin, Tensor]] = {}  # with the tensor, so that no other takes over its id
+        self._of_nothing = Origin(constant=images is not None)
+        self._batch = 0 if images is None else len(images)
+        if images is not None:
+            self._origins[id(images)] = Origin(), images
         self._unprojected: list[AttentionSeen] = []
         self._blends: list[tuple[AttentionSeen, Tensor]] = []  # outputs (..., T, D_h) of attention, not yet projected
 
@@ -204,7 +232,11 @@ class OperationRecorder(OperationWatch):
         layer = max((self.origin(x).layer for x in tensors), default=0) + (len(self.attentions) > len(before))
         squared = squared and origin.made_by != "parameter"
         step = origin.step if name in MOVING else self.steps
-        origin = replace(origin, layer=layer, step=step, squared=squared, centered=centered)
+        of = [self.origin(x) for x in tensors] or [self._of_nothing]
+        made = {"constant": all(x.constant for x in of), "learned": name not in OF_TOKENS and self._is_learned(of)}
+        origin = replace(origin, layer=layer, step=step, squared=squared, centered=centered, **made)
+        if self.silent and self.linear and self.linear[-1].step == self.steps and self.linear[-1].map in self.silent:
+            result.zero_()
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
                 self._origins[id(tensor)] = origin, tensor
@@ -222,10 +254,14 @@ class OperationRecorder(OperationWatch):
     def origin(self, x: Any) -> Origin:
         if id(x) in self._origins:
             return self._origins[id(x)][0]
-        return Origin("parameter", weight=x) if isinstance(x, nn.Parameter) else Origin()
+        return Origin("parameter", weight=x, learned=True) if isinstance(x, nn.Parameter) else self._of_nothing
+
+    @staticmethod
+    def _is_learned(origins: list[Origin]) -> bool:
+        return any(x.learned for x in origins) and all(x.learned or x.constant for x in origins)
 
     def _origin_of(self, name: str, tensors: list[Tensor], args: tuple, named: dict, result: Any) -> Origin:
-        self.used |= dict.fromkeys(id(x) for x in tensors if isinstance(x, nn.Parameter))
+        self.used |= {id(x): x for x in tensors if isinstance(x, nn.Parameter)}
         main = max(tensors, key=lambda x: (self.origin(x).operands != (), x.numel()))
         if name.startswith("new_") or name.endswith("_like"):
             return Origin()
@@ -237,10 +273,12 @@ class OperationRecorder(OperationWatch):
         self._note_norm(name, main, named, origin, result)
         if name == "sum" and origin.factors:
             return self._summed(*origin.factors, named["dim"], result)
+        if name in ("expand", "repeat") and origin.made_by == "parameter" and result.numel() > main.numel():
+            return Origin()  # tokens that are learned, once for each image
         if name in KEEPS:
             return origin
-        if name in REPARAMETRIZES and all(self.origin(x).made_by == "parameter" for x in tensors):
-            return origin  # such as a matrix with rows of length 1
+        if name not in OF_TOKENS and (weight := self._computed(tensors, result)):
+            return weight
         if name == "cat":
             if len({self.origin(x).made_by for x in tensors}) == 1:
                 return origin
@@ -294,6 +332,14 @@ class OperationRecorder(OperationWatch):
             return replace(origin, made_by="norm", factor=None, gain=gain)
         return replace(origin, made_by="", factor=None)
 
+    def _computed(self, of: list[Tensor], result: Any) -> Origin | None:
+        """What is computed of parameters, such as a matrix with rows of length 1: one of them, if it has its size."""
+        if not self._is_learned([self.origin(x) for x in of]):
+            return None
+        result = result[0] if isinstance(result, tuple | list) else result
+        alike = (self.origin(x) for x in of if x.numel() == result.numel())
+        return next((x for x in alike if x.made_by == "parameter"), None)
+
     def _mixes(self, terms: list[Tensor]) -> bool:
         """Whether weights of a softmax are added to or subtracted from others, or from what else is computed."""
         made = [self.origin(x).made_by if x.requires_grad else "parameter" for x in terms]
@@ -329,8 +375,9 @@ class OperationRecorder(OperationWatch):
         if alike and self._holds_tokens(result, *terms):
             self.sums.append(SumSeen((self.origin(terms[0]), self.origin(terms[1])), self.steps))
             self.branches_activated += any(self.origin(x).made_by == "activation" for x in terms)
-            one, other = ({id(x)} | self._parts.get(id(x), set()) for x in terms)
-            self.added_twice += bool(one & other)
+            own = [set() if self.origin(x).learned else {id(x)} for x in terms]
+            one, other = (self._parts.get(id(x), set()) | mine for x, mine in zip(terms, own, strict=True))
+            self.added_twice |= {id(result)} if one & other else set()
             self._parts[id(result)] = one | other
             joined = next((x for x in terms if self.origin(x).made_by == "blend"), None)
             if joined is not None:
@@ -354,6 +401,8 @@ class OperationRecorder(OperationWatch):
             gated = isinstance(other, Tensor) and other.requires_grad and not divided
             return replace(origin, mixed=True, combined=True) if gated else origin
         if not isinstance(other, Tensor) or other.ndim == 0:
+            if origin.made_by == "sum" and other == (2 if divided else 0.5):
+                self.added_twice.discard(id(x))  # the mean of two streams
             learned = origin.factor is None or (isinstance(other, Tensor) and other.requires_grad)
             return replace(origin, factor=None if learned else origin.factor * float(other) ** (-1 if divided else 1))
         if origin.operands or (isinstance(other, nn.Parameter) and other.ndim == 1):
@@ -375,12 +424,14 @@ class OperationRecorder(OperationWatch):
             return self._mapped(right.mT, b, left, result.mT, left.shape[-1])
         if a.made_by == b.made_by == "parameter":
             return Origin()
+        if b.constant != a.constant:  # a fixed map, such as one drawn at random once
+            return replace(a if b.constant else b, made_by="", factor=None)
         if a.operands and (of := _weights(a, left)):
             return self._blended(of, left, right, b, result)
         if b.operands and (of := _weights(b, right.mT)):
             return self._blended(of, right.mT, left.mT, a, result.mT)
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * alpha
-        return Origin("product", factor, left.shape[-1], a.weight, a.fed, operands=(left, right))
+        return Origin("product", factor, left.shape[-1], a.weight, a.place, a.fed, operands=(left, right))
 
     def _summed(self, one: Tensor, other: Tensor, axes: list[int], result: Tensor) -> Origin:
         """A product of matrices, or of a vector and a matrix, by numbers that were multiplied one by one."""
@@ -395,7 +446,7 @@ class OperationRecorder(OperationWatch):
         if axes == [-1] and left.shape[-2] == 1 and None not in (a.weight, b.weight) and not a.operands:
             factor = None if None in (a.factor, b.factor) else a.factor * b.factor
             rows = (left.squeeze(-2), right.squeeze(-3)) if whole else (left, right)
-            return Origin("product", factor, left.shape[-1], a.weight, a.fed, operands=rows)
+            return Origin("product", factor, left.shape[-1], a.weight, a.place, a.fed, operands=rows)
         return Origin()
 
     def _blended(self, origin: Origin, weights: Tensor, values: Tensor, of_values: Origin, result: Tensor) -> Origin:
@@ -405,6 +456,8 @@ class OperationRecorder(OperationWatch):
         axis = next((axis for axis, sum in sums.items() if torch.allclose(sum, torch.ones_like(sum))), None)
         if axis is None or (axis < -2 and weights.ndim < 4):
             axis = _shared_out_over(origin, weights)
+            if axis == -3 == -weights.ndim and len(weights) == self._batch:
+                axis = -4  # a head alone, of all images
         sums = {-1: torch.ones(1)} if origin.mixed else sums
         seen = self._seen(
             origin.factor,
@@ -433,7 +486,7 @@ class OperationRecorder(OperationWatch):
     ) -> AttentionSeen:
         a, layer = self.origin(q), max(self.origin(q).layer, self.origin(k).layer)
         peak = peaks.detach().float().mean().item()
-        return AttentionSeen(q.shape[-1], factor, sums, causal, q, k, a.weight, axis, a.width, layer, peak)
+        return AttentionSeen(q.shape[-1], factor, sums, causal, q, k, a.weight, a.place, axis, a.width, layer, peak)
 
     def _noted(self, seen: AttentionSeen, values: Tensor, origin: Origin, result: Tensor) -> Origin:
         if origin.made_by == "linear" and origin.output is not None and (self.everything or len(self.attentions) < 2):
@@ -454,11 +507,16 @@ class OperationRecorder(OperationWatch):
         if origin.operands and x.numel() == math.prod(origin.operands[0].shape[:-1]) * origin.operands[1].shape[-1]:
             return replace(origin, factor=None, mixed=origin.made_by == "softmax")  # scores or weights of all heads
         parameter = self.origin(weight).weight
-        if origin.made_by == "linear" and origin.width == output.shape[-1] < width == x.shape[-1]:
-            self.no_activation.append((origin.weight, parameter))
+        between = x.shape[-1] == width  # numbers between two maps, if these follow one another
+        if origin.made_by == "linear" and between and origin.width < width >= output.shape[-1]:
+            if origin.width == output.shape[-1] or (
+                origin.weight is not None and origin.weight.ndim == weight.ndim == 2
+            ):
+                self.no_activation.append((origin.weight, parameter))
         if origin.made_by == "blend":
             self._projected(x, parameter)
-        self.linear.append(Origin("linear", 1.0, width, parameter, origin, output, step=self.steps))
+        place = 0 if parameter is None else weight.storage_offset() - parameter.storage_offset()
+        self.linear.append(Origin("linear", 1.0, width, parameter, place, origin, output, step=self.steps))
         return self.linear[-1]
 
     def _projected(self, joined: Tensor, parameter: nn.Parameter | None) -> None:
