@@ -99,7 +99,7 @@ OF_A_MODEL = [must_hold for must_hold in INVARIANTS.values() if must_hold.of_mod
 def _ask(must_hold: MustHold, tested: ModelUnderTest) -> Finding:
     """What comes of one question. A model that cannot be run is asked nothing but whether it can."""
     if not tested.batch and must_hold.name != "logits_come_out":
-        return answer(must_hold, skip_if, True, "the model does not run")
+        return answer(must_hold, skip_if, True, _why_not_asked(tested))
     try:
         with torch.enable_grad():  # whatever its forward has set
             return answer(must_hold, must_hold.of_model, tested)
@@ -116,11 +116,15 @@ def _ask(must_hold: MustHold, tested: ModelUnderTest) -> Finding:
         )
 
 
+def _why_not_asked(tested: ModelUnderTest) -> str:
+    return "its logits are not finite" if tested.not_finite else "the model does not run"
+
+
 def _how_much_was_seen(tested: ModelUnderTest) -> Finding:
     """Whether attention was recognized in each block, which the questions about it need."""
     said = ATTENTION_SEEN, "attention can be looked at in each block"
     if not tested.batch:
-        return Finding(*said, "not asked", "the model does not run")
+        return Finding(*said, "not asked", _why_not_asked(tested))
     try:
         seen, blocks = tested.attention_seen
     except Exception:  # of which the questions about attention have told

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import elsewhere
 import held_out
 import pytest
 import torch
@@ -47,6 +48,11 @@ def test_however_attention_is_written_it_is_seen_in_all_blocks(build):
         tested = ModelUnderTest(model, ways.shape_for(model), K)
         assert tested.attention_seen == (3, 3) and not tested.recorded.lost
     assert not failures(model, ways.shape_for(model), K)
+
+
+@pytest.mark.parametrize("build", elsewhere.RIGHT.values(), ids=elsewhere.RIGHT)
+def test_wherever_weights_come_from_a_right_model_is_not_accused(build):
+    assert not failures(build(), elsewhere.SHAPE, K)
 
 
 @pytest.mark.parametrize("side", [8, 28])
@@ -132,6 +138,13 @@ ALL_UNSEEN = UNSEEN | held_out.UNSEEN
 @pytest.mark.parametrize(("build", "causes"), ALL_WRONG.values(), ids=ALL_WRONG)
 def test_mistakes_in_anybodys_model_are_found_and_named(build, causes):
     found = failures(build(), IMAGE, K)
+    assert set(found) == set(causes)
+    assert all(cause in found[question].suspect for question, cause in causes.items())
+
+
+@pytest.mark.parametrize(("build", "causes"), elsewhere.WRONG.values(), ids=elsewhere.WRONG)
+def test_wherever_weights_come_from_a_mistake_is_found_and_named(build, causes):
+    found = failures(build(), elsewhere.SHAPE, K)
     assert set(found) == set(causes)
     assert all(cause in found[question].suspect for question, cause in causes.items())
 

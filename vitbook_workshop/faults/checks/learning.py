@@ -67,7 +67,7 @@ def what_is_drawn(tested: ModelUnderTest) -> str:
     """What a model draws at random in evaluation, as a cause; "" where that cannot be seen."""
     causes = {
         "dropout": "F.dropout, dropout_p or a drop path, which do not know of eval(): use nn.Dropout, or let "
-        "self.training switch it off",
+        "self.training switch it off. Or an nn.Dropout that eval() does not reach, in a Python list or made in forward",
         "token": "a class token is drawn anew in each forward: nothing of it is learned. Make it an nn.Parameter",
         "table": "positions, or other numbers that are added to the tokens, are drawn anew in each forward: "
         "nothing of them is learned. Make them an nn.Parameter",

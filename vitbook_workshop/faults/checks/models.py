@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,13 @@ def logits_come_out(tested: ModelUnderTest) -> str:
             f"it does not run on {height}×{width} images, and does on {width}×{height}.",
             "height and width have changed places where the image is cut or the positions are counted.",
             "06_patches.ipynb#how-many-and-how-long",
+        )
+    if tested.not_finite:
+        raise Failed(
+            f"they are not finite: {tested.not_finite}",
+            "a row of scores that is −inf throughout, by a mask the wrong way around, or a logarithm, a root or a"
+            " quotient of 0.",
+            "10_training#the-loop-bare",
         )
     expect(tested.batch > 0, textwrap.shorten(tested.error, 400, placeholder=" …"))
     return "; ".join(tested.notes)
@@ -82,7 +89,7 @@ def every_batch_size_will_do(tested: ModelUnderTest) -> None:
 def images_count(tested: ModelUnderTest) -> None:
     if tested.blind:
         raise Failed(
-            "all images get the same, and no gradient reaches a pixel.",
+            "all images get the same, but for rounding.",
             OVER_THE_BATCH if tested.attends_to_the_batch else "",
         )
 
@@ -119,6 +126,8 @@ def places_in_a_batch_are_alike(tested: ModelUnderTest) -> None:
     skip_if(tested.batch == 1, "the model takes one image at a time")
     if tested.place_in_batch_counts:
         skip_if(tested.drawn, "it draws random numbers in evaluation")
+        torn = any(seen.split is False or seen.joined is False for seen in tested.attentions_if_any)
+        skip_if(torn, "attention does not keep tokens whole, across images")
         raise Failed("the same image gets other logits as the first of a batch than as the second.")
 
 
@@ -197,6 +206,14 @@ def every_pixel_counts(tested: ModelUnderTest) -> None:
         if whole.any()
     ]
     channels = [f"channel {i}" for i, channel in enumerate(read) if not channel.any()]
+    rows, columns = (int(unread.any(axis).sum()) for axis in (1, 0))
+    rectangle = int(unread.sum()) == rows * columns > 3 and bool((read == ~unread).all())
+    if rectangle and not lines and not channels:
+        raise Failed(
+            f"no gradient reaches {rows}×{columns} pixels of the image, a rectangle.",
+            "a patch that is cut off, or overwritten: x[:, :-1], or a class token put in the place of the first patch.",
+            likely="a model may choose its patches",
+        )
     if not lines and not channels:
         raise NotAsked(
             f"{int((~read).sum())} of {read.numel()} numbers are not read, but no whole row, column or channel"
@@ -210,7 +227,11 @@ def every_pixel_counts(tested: ModelUnderTest) -> None:
 def parameters_play_a_part(tested: ModelUnderTest) -> None:
     slopes = tested.gradients.of_parameters
     idle = [name for name, slope in slopes.items() if slope is None or (slope.ndim > 1 and not slope.any())]
-    if idle:  # in evaluation; some models keep there what they compute of a parameter in training
+    for again in range(8):
+        if not idle or (again and not _some_of_a_kind(idle, slopes)):
+            break
+        # in training, as some models keep for evaluation what they compute of a parameter; again, as of several experts
+        # an image may need others
         model, images = tested.shaken(training=True).requires_grad_(), tested.images().requires_grad_()
         in_training = tested.gradients_of(model, seeded(model, images), images).of_parameters
         idle = [name for name in idle if in_training[name] is None or not in_training[name].any()]
@@ -239,6 +260,12 @@ def parameters_play_a_part(tested: ModelUnderTest) -> None:
             dict.fromkeys(words) for words in zip(*((f.evidence, f.suspect) for f in found), strict=True)
         )
         raise Failed(" ".join(evidence), " ".join(causes), found[0].where, likely)
+
+
+def _some_of_a_kind(idle: list[str], of: Collection[str]) -> bool:
+    """Whether one of them has the name of another parameter, but for its number, that is not among them."""
+    others = {_of_all_blocks(name) for name in of if name not in idle}
+    return any(_of_all_blocks(name) in others for name in idle)
 
 
 _NEVER_CALLED = (
@@ -303,10 +330,22 @@ def _idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> Failed | Non
     together = max(len(list(run)) for row, run in itertools.groupby(idle.tolist()) if row)
     inputs = slope.shape[-1]
     if inputs <= together < len(idle) and inputs in [seen.inputs for seen in tested.attentions]:
+        said = f"no gradient reaches {int(idle.sum())} of the {len(idle)} rows of {name}"
+        with altered(tested.subject, {id(tested.subject.get_parameter(name))}, lambda p: p + idle[:, None] * p.std()):
+            if not tested.same(logits_of(tested.subject, tested.shown.detach()), tested.logits):
+                return Failed(f"{said}, although the logits depend on them.", _DETACHED)
         return Failed(
-            f"no gradient reaches {int(idle.sum())} of the {len(idle)} rows of {name}.",
+            f"{said}.",
             "queries, keys and values: one of them is taken twice, and another is never used.",
             "04_multihead.ipynb#all-heads-from-one-linear-map",
+        )
+    heads = [seen.gives for seen in tested.attentions if seen.weight is tested.subject.get_parameter(name)]
+    if heads and 0 < min(heads) <= together < inputs:
+        return Failed(
+            f"no gradient reaches {int(idle.sum())} of the {len(idle)} rows of {name}.",
+            "a head: what it gives is thrown away, or another's stands in its place.",
+            "04_multihead.ipynb#all-heads-from-one-linear-map",
+            likely="a head may be switched off on purpose",
         )
     return None
 
@@ -314,6 +353,23 @@ def _idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> Failed | Non
 def learned_things_are_registered(tested: ModelUnderTest) -> None:
     lost = [f"{where} has {count:,} numbers to learn" for where, count in unregistered(tested.model)]
     expect(not lost, f"{', '.join(lost[:4])} that model.parameters() lacks.")
+    strange = [p for p in tested.strangers if p.requires_grad]
+    again = {id(p) for p in tested.strangers_again} if strange else set()
+    made = [p for p in strange if id(p) not in again]
+    if made:
+        drawn = any(met.how != "dropout" for met in tested.drawn)
+        skip_if(drawn, "each call draws parameters of its own, so that two calls differ")
+        raise Failed(
+            f"each call makes parameters of its own, of {' and '.join(str(tuple(p.shape)) for p in made[:3])}.",
+            "an nn.Parameter or a layer that is made in forward: it is another at every call, and nothing of it is"
+            " learned. It belongs in __init__.",
+        )
+    if strange:
+        raise Failed(
+            f"it calculates with {sum(p.numel() for p in strange):,} numbers to learn that model.parameters() lacks.",
+            "a layer of the class or of the module, or one in an object that is no nn.Module: it has to be an attribute"
+            " of a module, set in __init__.",
+        )
 
 
 def every_dropout_acts(tested: ModelUnderTest) -> None:
@@ -468,7 +524,15 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
         ones = torch.ones_like(logits[:, 0])
         positive, negative = positive or bool((logits > 0).any()), negative or bool((logits < 0).any())
         if positive and negative:
-            return
+            break
+    if positive and negative:
+        if tested.answer.abs().max() <= 1 and _stay_below_one(tested):
+            raise Failed(
+                "all lie between −1 and 1, and do so with a head a thousand times as large.",
+                "a tanh after the head, or logits made a vector of length 1: the loss cannot come near 0.",
+                likely="the loss may multiply them, as by a temperature",
+            )
+        return
     if not negative and tested.same(logits.sum(dim=-1), ones):
         twice = logits.amax() <= math.e * logits.amin()  # shares of shares, which lie between 0 and 1
         raise Failed(
@@ -486,6 +550,15 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
             likely="the loss may be F.nll_loss, and F.cross_entropy gives the same of either",
         )
     raise Failed("none is positive.", "a logarithm after the head, as in nn.LogSigmoid, which has to give any number.")
+
+
+def _stay_below_one(tested: ModelUnderTest) -> bool:
+    """Whether a last linear map that gives more is not seen in the logits."""
+    head = next((one for one in reversed(tested.recorded.linear) if one.output.shape[-1] == tested.num_classes), None)
+    if head is None or head.weight is None:
+        return False
+    with altered(tested.subject, {id(head.weight)}, lambda p: 1000 * p):
+        return bool(logits_of(tested.subject, tested.shown.detach()).abs().max() <= 1)
 
 
 def export_works(tested: ModelUnderTest) -> None:
