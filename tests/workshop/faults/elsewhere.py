@@ -301,6 +301,21 @@ class OneMLP(Block):
         self.mlp = self.mlp_of_all[0]
 
 
+class AddedToItsInput(Block):
+    def forward(self, x):
+        between = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(between))
+
+
+class AddedToTheEmbedding(Net):
+    def encode(self, x):
+        start = x
+        for block in self.blocks:
+            x = start + block.attention(block.norm1(x))
+            x = start + block.mlp(block.norm2(x))
+        return x
+
+
 def last_without_a_norm():
     model = Net()
     model.blocks[-1].norm1 = nn.Identity()
@@ -371,6 +386,8 @@ WRONG = {
         lambda: Net(head=nn.Sequential(nn.LayerNorm(WIDE), nn.Linear(WIDE, 64), nn.Linear(64, K))),
         {MLPS: "GELU is missing"},
     ),
+    "added to its input": (lambda: Net(block=AddedToItsInput), {ADDS: "only the next layer"}),
+    "added to the embedding": (AddedToTheEmbedding, {ADDS: "not to the embedding"}),
     "the last block without a norm": (last_without_a_norm, {BRANCHES: "is missing there"}),
     "weights without a gradient": (lambda: Net(WithoutGradient), {IDLE: "no_grad"}),
     "loses a head": (lambda: Net(LosesAHead), {IDLE: "a head"}),

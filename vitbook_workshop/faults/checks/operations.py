@@ -349,6 +349,7 @@ def blocks_add(tested: ModelUnderTest) -> None:
             likely="they may be meant to count twice",
         )
     _expect_residuals_unnormalized(tested)
+    _expect_sums_to_go_on(tested)
     model, recorded = tested.brief, tested.recorded_in_brief
     maps = [linear.map for linear in recorded.linear if linear.weight is not None]
     first = recorded.attentions[0]
@@ -401,6 +402,35 @@ def blocks_add(tested: ModelUnderTest) -> None:
     )
 
 
+def _sums_of_branches(recorded: OperationRecorder) -> dict[str, list[int]]:
+    """The sums to which attention adds, and to which MLPs do, by their places in the list of sums."""
+    projections = {id(seen.projection) for seen in recorded.attentions}
+    sums: dict[str, list[int]] = {"attention": [], "the MLP": []}
+    for place, seen in enumerate(recorded.sums):
+        branch = next((term for term in seen.terms if term.made_by == "linear" and term.layer), None)
+        if branch:
+            sums["attention" if id(branch.weight) in projections else "the MLP"].append(place)
+    return sums
+
+
+def _expect_sums_to_go_on(tested: ModelUnderTest) -> None:
+    """Each sum of a block is a part of later ones, but for the last; post-norm blocks hand on what a norm makes."""
+    sums, of = tested.recorded.sums, _sums_of_branches(tested.recorded)
+    if min(map(len, of.values())) < 2 or any(term.made_by == "norm" for seen in sums for term in seen.terms):
+        return
+    held = frozenset().union(*(seen.holds for seen in sums))
+    lost = {name: [place for place in places if place not in held] for name, places in of.items()}
+    if lost["attention"] == of["attention"]:
+        both = len(lost["the MLP"]) == len(of["the MLP"])
+        those = "those to which attention and the MLP add" if both else "that to which attention adds"
+        raise Failed(
+            f"in {len(of['attention'])} blocks, no later sum is made of {those}.",
+            "a sum that only the next layer gets: in h = x + attention(norm(x)); x = x + mlp(norm(h)) it has to be"
+            " h + mlp(norm(h)); and each block adds to what the last one gave, not to the embedding.",
+            likely="a block may be meant so",
+        )
+
+
 def _expect_residuals_unnormalized(tested: ModelUnderTest) -> None:
     """No sum takes, for what was there, the normalized tokens that its branch got; in post-norm blocks all do.
 
@@ -408,13 +438,12 @@ def _expect_residuals_unnormalized(tested: ModelUnderTest) -> None:
     """
     recorded = tested.recorded
     read = {linear.fed.step for linear in recorded.linear if linear.fed and linear.fed_by == "norm"}
-    projections = {id(seen.projection) for seen in recorded.attentions}
-    sums: dict[str, list[bool]] = {"attention": [], "the MLP": []}
-    for seen in recorded.sums:
-        branch = next((term for term in seen.terms if term.made_by == "linear" and term.layer), None)
-        if branch:
-            name = "attention" if id(branch.weight) in projections else "the MLP"
-            sums[name].append(any(term.made_by == "norm" and term.step in read for term in seen.terms))
+    sums = {
+        name: [
+            any(term.made_by == "norm" and term.step in read for term in recorded.sums[place].terms) for place in places
+        ]
+        for name, places in _sums_of_branches(recorded).items()
+    }
     if min(map(len, sums.values())) < 2:
         return
     suspect = (

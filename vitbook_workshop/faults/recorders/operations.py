@@ -117,6 +117,7 @@ class SumSeen:
 
     terms: tuple[Origin, Origin]
     step: int
+    holds: frozenset[int]  # the earlier sums, by their places in the list, that are a part of it
 
 
 MOVES = (
@@ -126,6 +127,7 @@ MOVES = (
 )
 POOLS = "masked_fill masked_fill_ where mean sum amax max avg_pool2d adaptive_avg_pool1d _adaptive_avg_pool2d"
 MOVING = set(MOVES.split())
+JOINING = {"add", "sub", "mul", "div", "cat", "where"}
 KEEPS = MOVING | set(POOLS.split())
 ACTIVATIONS = {"gelu", "relu", "silu"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "matmul"}
@@ -205,6 +207,7 @@ class OperationRecorder(OperationWatch):
         self.used: dict[int, nn.Parameter] = {}  # parameters by id, in the order in which operations take them
         self.steps = 0
         self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
+        self._held: dict[int, frozenset[int]] = {}  # tensor → sums of tokens that are a part of it, by their places
         self._origins: dict[int, tuple[Origin, Tensor]] = {}  # with the tensor, so that no other takes over its id
         self._of_nothing = Origin(constant=images is not None)
         self._batch = 0 if images is None else len(images)
@@ -217,6 +220,7 @@ class OperationRecorder(OperationWatch):
         super().__exit__(*error)
         self._origins.clear()  # they hold every tensor there was
         self._parts.clear()
+        self._held.clear()
 
     def see(self, name: str, tensors: list[Tensor], args: tuple, named: dict[str, Any], result: Any) -> None:
         self.steps, before = self.steps + 1, self.attentions[:]
@@ -237,11 +241,17 @@ class OperationRecorder(OperationWatch):
         origin = replace(origin, layer=layer, step=step, squared=squared, centered=centered, **made)
         if self.silent and self.linear and self.linear[-1].step == self.steps and self.linear[-1].map in self.silent:
             result.zero_()
+        held = self._holds(tensors) if name.removesuffix("_") in MOVING | JOINING else frozenset()
         for tensor in result if isinstance(result, tuple | list) else [result]:
             if isinstance(tensor, Tensor):
                 self._origins[id(tensor)] = origin, tensor
+                if held:
+                    self._held[id(tensor)] = held | self._held.get(id(tensor), frozenset())
                 if name.endswith("_") and tensor._base is not None:  # written into a part of it
                     self._origins[id(tensor._base)] = origin, tensor._base
+
+    def _holds(self, tensors: list[Tensor]) -> frozenset[int]:
+        return frozenset().union(*(self._held.get(id(x), ()) for x in tensors))
 
     @property
     def layers(self) -> list[list[AttentionSeen]]:
@@ -373,7 +383,8 @@ class OperationRecorder(OperationWatch):
         factor = next((f for x in terms if (f := self.origin(x).factor) != 1.0), 1.0)
         alike = len(terms) == 2 and terms[0].shape == terms[1].shape
         if alike and self._holds_tokens(result, *terms):
-            self.sums.append(SumSeen((self.origin(terms[0]), self.origin(terms[1])), self.steps))
+            self._held[id(result)] = frozenset({len(self.sums)})
+            self.sums.append(SumSeen((self.origin(terms[0]), self.origin(terms[1])), self.steps, self._holds(terms)))
             self.branches_activated += any(self.origin(x).made_by == "activation" for x in terms)
             own = [set() if self.origin(x).learned else {id(x)} for x in terms]
             one, other = (self._parts.get(id(x), set()) | mine for x, mine in zip(terms, own, strict=True))
