@@ -319,7 +319,7 @@ class ModelUnderTest:
     @property
     def keeps_tokens_whole(self) -> bool:
         """Whether no attention tears tokens or hides some; else, what is not read may follow from that."""
-        return not any(seen.causal or seen.split is False or seen.joined is False for seen in self.attentions)
+        return not any(seen.hides or seen.split is False or seen.joined is False for seen in self.attentions)
 
     def needs_whole_tokens(self) -> None:
         skip_if(not self.keeps_tokens_whole, "attention does not keep tokens whole, or sees a part of them only")

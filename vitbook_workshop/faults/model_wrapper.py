@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -57,7 +58,7 @@ class Taken(nn.Module):
     def __init__(self, model: nn.Module, num_classes: int | None, one_by_one: bool, instead: "Instead | None"):
         super().__init__()
         self.model, self.num_classes, self.one_by_one, self.instead = model, num_classes, one_by_one, instead
-        self.clones, self.note, self.plain = False, "", not one_by_one and not instead
+        self.clones, self.detaches, self.note, self.plain = False, False, "", not one_by_one and not instead
         self.whole = False  # whether to give all that its forward returns
 
     def named_modules(self, memo=None, prefix="", remove_duplicate=True):
@@ -69,6 +70,7 @@ class Taken(nn.Module):
     def forward(self, images: Tensor) -> Any:
         with self.instead or contextlib.nullcontext():
             images = images.clone() if self.clones else images
+            images = images.detach() if self.detaches else images
             if self.one_by_one:
                 return torch.cat([self._logits(self.model(image), 1) for image in images])
             return self.model(images) if self.whole else self._logits(self.model(images), len(images))
@@ -161,29 +163,41 @@ class _Rounds(OperationWatch):
 def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     """A copy, also of a model that keeps what came of its last run, or what cannot be copied and is then shared.
 
-    without: blocks that are left out; what they would get goes on.
+    Functions that it keeps, and that know a part of it, know the copy's. without: blocks that are left out; what they
+    would get goes on.
     """
     memo: dict[int, Any] = {id(block): Passing() for block in without}
+    functions: list[FunctionType] = []
     for module in model.modules():
         for name, value in vars(module).items():
             if type(value) is OrderedDict and not value:  # hooks, mostly; deepcopy takes them apart one by one
                 memo[id(value)] = OrderedDict()
             elif name not in ("_parameters", "_buffers", "_modules"):
-                _keep(value, memo)
-    return deepcopy(model, memo)
+                _keep(value, memo, functions)
+    for function in functions:
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        named = function.__name__, function.__defaults__, cells
+        memo[id(function)] = FunctionType(function.__code__, function.__globals__, *named)
+    copy = deepcopy(model, memo)
+    for function in functions:
+        for cell, of in zip(memo[id(function)].__closure__ or (), function.__closure__ or (), strict=True):
+            cell.cell_contents = memo.get(id(of.cell_contents), of.cell_contents)
+    return copy
 
 
-def _keep(value: Any, memo: dict[int, Any]) -> None:
-    """Remember what stands in a copy for what deepcopy cannot copy."""
+def _keep(value: Any, memo: dict[int, Any], functions: list[FunctionType]) -> None:
+    """Remember what stands in a copy for what deepcopy cannot copy, and which functions know other things."""
     if isinstance(value, Tensor):
         if not value.is_leaf:
             memo[id(value)] = value.detach().clone()
     elif isinstance(value, list | tuple | set):
         for one in value:
-            _keep(one, memo)
+            _keep(one, memo, functions)
     elif isinstance(value, dict):
         for one in value.values():
-            _keep(one, memo)
+            _keep(one, memo, functions)
+    elif isinstance(value, FunctionType) and value.__closure__:
+        functions.append(value)
     elif not isinstance(value, nn.Module | str | int | float | type | Callable | None):
         try:
             deepcopy(value)
@@ -359,11 +373,24 @@ def _found(model: nn.Module, taken: Taken, at_start: AtStart, images: Tensor, ch
     if taken.instead:
         cpu = " on the CPU" * taken.instead.cpu
         notes.append(f"it asks for CUDA or 16 bits of its own accord; here it runs{cpu} in {logits.dtype}")
-    if not taken.plain or changes_images:
+    detaches = not _takes_gradients(taken.eval(), images)
+    if detaches:
+        notes.append("it takes no images that require a gradient, as numpy does not, and gets others")
+    if not taken.plain or changes_images or detaches:
         model, given = Taken(model, taken.num_classes or logits.shape[1], taken.one_by_one, taken.instead), model
         model.train(given.training)
-        model.clones = changes_images
+        model.clones, model.detaches = changes_images, detaches
     return Fit(model, logits.dtype, len(logits), logits.shape[1], "", changes_images, notes, at_start)
+
+
+def _takes_gradients(model: nn.Module, images: Tensor) -> bool:
+    """Whether images that require a gradient go through, too."""
+    try:
+        with torch.enable_grad():
+            model(images[:1].clone().requires_grad_())
+    except Exception as error:
+        return "requires grad" not in str(error)
+    return True
 
 
 def _rounds(model: nn.Module, images: Tensor) -> bool:

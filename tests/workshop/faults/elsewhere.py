@@ -229,6 +229,35 @@ class Scripted(Attention):
         return scripted(q, k, v)
 
 
+class ByNumpy(Net):
+    """Images that require a gradient are none for numpy."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Linear(C * P * P, WIDE)
+
+    def cut(self, x):
+        side = SIDE // P
+        pixels = x.numpy().reshape(len(x), C, side, P, side, P).transpose(0, 2, 4, 1, 3, 5)
+        return self.patch(torch.from_numpy(pixels.reshape(len(x), PATCHES, -1).copy()))
+
+
+class ByClosures(Net):
+    """Functions that the model keeps know its parts; of what its hooks note, the head gets the mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.noted = []
+        self.answer = lambda x: self.head(self.read(x))
+        for block in self.blocks:
+            block.register_forward_hook(lambda block, given, output: self.noted.append(output))
+
+    def forward(self, images):
+        self.noted.clear()
+        self.encode(self.place(self.cut(images)))
+        return self.answer(torch.stack(self.noted).mean(0))
+
+
 def old_hook(add):
     model = Net(head=normed())
     add(model.head[-1], "weight")
@@ -251,6 +280,8 @@ RIGHT = {
     "two streams": TwoStreams,
     "a rate is noted": RateNoted,
     "scripted": lambda: Net(Scripted),
+    "by numpy": ByNumpy,
+    "by closures": ByClosures,
 }
 
 
@@ -340,6 +371,21 @@ class OverTheBatch(EachHead):
         return (q @ k.mT * self.scale).softmax(0) @ v
 
 
+class LaterOnes(Attention):
+    """The mask of a language model the wrong way around, with a large number in place of −inf."""
+
+    def by_hand(self, q, k, v):
+        mask = torch.ones(q.shape[2], q.shape[2]).tril().bool()
+        return (q @ k.mT * self.scale).masked_fill(mask, -1e9).softmax(-1) @ v
+
+
+class DropsTheSum(RateNoted):
+    class Block(RateNoted.Block):
+        def forward(self, x):
+            x = self.path(x + self.attention(self.norm1(x)))
+            return self.path(x + self.mlp(self.norm2(x)))
+
+
 class WithoutGradient(Attention):
     def by_hand(self, q, k, v):
         with torch.no_grad():
@@ -390,6 +436,8 @@ WRONG = {
     "added to the embedding": (AddedToTheEmbedding, {ADDS: "not to the embedding"}),
     "the last block without a norm": (last_without_a_norm, {BRANCHES: "is missing there"}),
     "weights without a gradient": (lambda: Net(WithoutGradient), {IDLE: "no_grad"}),
+    "later ones alone": (lambda: Net(LaterOnes), {"tokens_see_the_later_ones": "a causal mask"}),
+    "drop path on the sum": (DropsTheSum, {"every_dropout_acts": "x + drop_path(f(x))"}),
     "loses a head": (lambda: Net(LosesAHead), {IDLE: "a head"}),
     "over the batch, head by head": (lambda: Net(OverTheBatch), {MIX: "the batch (dim=0)", SUMS: "over the batch"}),
     "weights summed": (lambda: Net(SummedWeights), {SEEN: "class token"}),

@@ -394,6 +394,12 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
     found = [f"{kind} changes nothing in training." for kind in never]
     found += [f"no line of its constructor reads the argument {name}." for name in unread]
     suspect = "" if found else _KEPT
+    if not found and (whole := _drops_the_stream(tested, places, model)):
+        raise Failed(
+            f"where {whole} drops nearly all, nothing is left of what stands before the blocks.",
+            "the sum goes through it, x = drop_path(x + f(x)), and what was there is dropped, too. It should be"
+            " x + drop_path(f(x)).",
+        )
     if most := [f"{kind} drops {rate:.0%} of its input." for kind, rate in rates.items() if rate >= 0.75]:
         suspect = f"a probability that nothing reads; and {_KEPT}" if found else _KEPT
     doubt = "no recipe drops as much, but it can be meant" if most and not found else ""
@@ -401,6 +407,25 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
         doubt = "its probability is 0 here, so that nothing is lost until it is set"
     if found or most:
         raise Failed(" ".join(found + most), suspect, likely=doubt)
+
+
+def _drops_the_stream(tested: ModelUnderTest, places: list[tuple[str, nn.Module, str]], model: nn.Module) -> str:
+    """The kind of a drop path that, at a rate near 1, leaves nothing of what stands before the blocks; "" for none."""
+    kinds = {kind: f"{kind}{type(part).__name__}{attribute}".lower() for kind, part, attribute in places}
+    kinds = [kind for kind, words in kinds.items() if "path" in words or "drop_prob" in words]
+    if not kinds or not tested.attentions_if_any:
+        return ""
+    used, first = list(tested.recorded.used), id(tested.attentions[0].weight)
+    before = set(used[: used.index(first)]) if first in used else set()
+    embedding = {id(model.get_parameter(name)) for name, p in tested.subject.named_parameters() if id(p) in before}
+    for kind in kinds if embedding else []:
+        for other, module, attribute in places:
+            setattr(module, attribute, 1 - 1e-6 if other == kind else 0.0)
+        logits = logits_of(model, tested.images())
+        with altered(model, embedding, lambda p: p + torch.randn_like(p)):
+            if tested.same(logits, logits_of(model, tested.images())):
+                return kind
+    return ""
 
 
 def _places_of_dropout(tested: ModelUnderTest, model: nn.Module) -> list[tuple[str, nn.Module, str]]:

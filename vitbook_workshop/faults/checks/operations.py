@@ -333,8 +333,9 @@ def attention_starts_soft(tested: ModelUnderTest) -> None:
 
 
 def tokens_see_the_later_ones(tested: ModelUnderTest) -> None:
-    causal = _in_layers(tested, lambda seen: seen.causal)
-    expect(not causal, f"in {causal} no token sees a later one.")
+    for side in ("later", "earlier"):
+        some = _in_layers(tested, lambda seen, side=side: seen.hides == side)
+        expect(not some, f"in {some} no token sees {'a later' if side == 'later' else 'an earlier'} one.")
 
 
 def blocks_add(tested: ModelUnderTest) -> None:

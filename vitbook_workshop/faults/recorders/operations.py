@@ -21,7 +21,9 @@ class AttentionSeen:
     width: int  # over how many numbers the dot products of queries and keys run
     factor: float | None  # what they are multiplied by before the softmax; None where learned, normalized or unknown
     sums: Tensor  # of the weights that each output is blended with; all 1, or not
-    causal: bool  # each query sees itself, the keys before it, and no others
+    hides: (
+        str  # "later" where each query sees itself, the keys before it, and no others; "earlier" the other way around
+    )
     queries: Tensor  # (..., T, d)
     keys: Tensor
     weight: nn.Parameter | None  # of the linear map that made the queries
@@ -473,7 +475,7 @@ class OperationRecorder(OperationWatch):
         seen = self._seen(
             origin.factor,
             sums[-1],
-            hides_the_future(weights == 0),
+            hidden_side(weights == 0),
             *origin.operands,
             axis,
             weights.amax(-1) / (weights.sum(-1) if origin.made_by == "exp" else 1),
@@ -487,17 +489,17 @@ class OperationRecorder(OperationWatch):
         scale = named.get("scale") or q.shape[-1] ** -0.5
         factor = None if None in (a.factor, b.factor) else a.factor * b.factor * scale
         mask = named.get("attn_mask", named.get("attn_bias"))
-        causal = bool(named.get("is_causal")) or (mask is not None and hides_the_future(mask.isneginf()))
+        hides = "later" if named.get("is_causal") else "" if mask is None else hidden_side(mask.isneginf())
         scores = scale * matrices(q)[0] @ matrices(k)[0].mT  # of one head
-        seen = self._seen(factor, torch.ones(1), causal, q, k, -1, scores.softmax(-1).amax(-1))
+        seen = self._seen(factor, torch.ones(1), hides, q, k, -1, scores.softmax(-1).amax(-1))
         return self._noted(seen, v, self.origin(v), result)
 
     def _seen(
-        self, factor: float | None, sums: Tensor, causal: bool, q: Tensor, k: Tensor, axis: int, peaks: Tensor
+        self, factor: float | None, sums: Tensor, hides: str, q: Tensor, k: Tensor, axis: int, peaks: Tensor
     ) -> AttentionSeen:
         a, layer = self.origin(q), max(self.origin(q).layer, self.origin(k).layer)
         peak = peaks.detach().float().mean().item()
-        return AttentionSeen(q.shape[-1], factor, sums, causal, q, k, a.weight, a.place, axis, a.width, layer, peak)
+        return AttentionSeen(q.shape[-1], factor, sums, hides, q, k, a.weight, a.place, axis, a.width, layer, peak)
 
     def _noted(self, seen: AttentionSeen, values: Tensor, origin: Origin, result: Tensor) -> Origin:
         if origin.made_by == "linear" and origin.output is not None and (self.everything or len(self.attentions) < 2):
@@ -600,10 +602,18 @@ def one_in_each_row(tokens: Tensor) -> bool:
     return (tokens == tokens.mode(dim=-1, keepdim=True).values).float().mean().item() > 0.75
 
 
-def hides_the_future(hidden: Tensor) -> bool:
-    """Whether the keys after each query, and no others, are hidden from it. (..., T_q, T_k)."""
-    future = torch.ones_like(hidden).triu(1)
-    return min(hidden.shape[-2:]) > 2 and hidden.shape[-1] == hidden.shape[-2] and torch.equal(hidden, future)
+def hidden_side(hidden: Tensor) -> str:
+    """Which keys are hidden from each query, and no others: "later" ones, "earlier" ones, or ""; (..., T_q, T_k).
+
+    A query from which every key is hidden by a large number, in place of −inf, sees all of them.
+    """
+    if min(hidden.shape[-2:]) < 3 or hidden.shape[-1] != hidden.shape[-2]:
+        return ""
+    every, mirrored = torch.ones_like(hidden), hidden.flip(-2, -1)
+    if torch.equal(hidden, every.triu(1)):
+        return "later"
+    itself_too = torch.equal(mirrored[..., 1:, :], every.triu()[..., 1:, :])
+    return "earlier" if itself_too or torch.equal(mirrored, every.triu(1)) else ""
 
 
 def attentions_of(call: Callable[[], object]) -> list[AttentionSeen]:
