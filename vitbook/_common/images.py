@@ -19,6 +19,7 @@ _SUFFIXES = {".avif": "AVIF", ".heic": "HEIF", ".heif": "HEIF", ".npy": "NumPy"}
 _BRANDS = {b"avif": "AVIF", b"avis": "AVIF", **dict.fromkeys((b"heic", b"heix", b"hevc", b"mif1", b"msf1"), "HEIF")}
 _NUMPY = b"\x93NUMPY"  # how NumPy's files begin
 _WHITES = (255, 4095, 65_535)  # of 8, 12 and 16 bits
+_TELL_TURN = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # where Pillow looks for an orientation
 
 Channels = UInt8[np.ndarray, "_ _ _"]  # (H, W, C), C more than three
 Pixels = Image.Image | Channels
@@ -59,9 +60,9 @@ def decode_image(content: bytes, name: str) -> Image.Image:
     """A file's bytes as an upright RGB image; of several frames, the first.
 
     Grayscale, 16-bit levels, palettes and CMYK become red, green and blue. What is transparent is laid on white. The
-    orientation that EXIF states is applied; damaged EXIF is ignored. Gray levels of 16 or 32 bits that stay below 256
-    or 4,096 are taken for those of 8 or 12 bits, with a warning. Raises ValueError with the file's `name` for anything
-    that cannot be decoded to its end, and for more than three channels.
+    orientation that EXIF, or else XMP, states is applied; damaged EXIF is ignored. Gray levels of 16 or 32 bits that
+    stay below 256 or 4,096 are taken for those of 8 or 12 bits, with a warning. Raises ValueError with the file's
+    `name` for anything that cannot be decoded to its end, and for more than three channels.
     """
     pixels = decode_pixels(content, name)
     if isinstance(pixels, np.ndarray):
@@ -121,12 +122,13 @@ def decode_reduced(content: bytes, name: str, least: int) -> tuple[Pixels, tuple
     """
     try:
         image = None if content.startswith(_NUMPY) else open_image(io.BytesIO(content))
+        turn = 1 if image is None else _turn(image)
     except Exception:  # what is wrong, the other way says
-        image = None
+        image, turn = None, 1
     if image is None or image.format != "JPEG":
         pixels = decode_pixels(content, name)
         return pixels, np.asarray(pixels).shape[:2]
-    width, height = image.size[::-1] if _turn(image) > 4 else image.size
+    width, height = image.size[::-1] if turn > 4 else image.size
     shrink = max(by for by in (1, 2, 4, 8) if by * least <= max(height, least) and by * least <= max(width, least))
     image.draft(image.mode, (image.width // shrink, image.height // shrink))
     try:
@@ -223,8 +225,10 @@ def _as_listed(path: Path, size: int | None) -> bytes:
 
 
 def _turn(image: Image.Image) -> int:
-    """What EXIF says of how an image lies, 1 to 8; from 5 on, height and width change places."""
-    turn = image.getexif().get(274, 1) if "exif" in image.info else 1
+    """What EXIF, or else XMP, says of how an image lies, 1 to 8; from 5 on, height and width change places."""
+    if _TELL_TURN.isdisjoint(image.info) or 274 in getattr(image, "tag_v2", {}):  # of a TIFF, its size says it already
+        return 1
+    turn = image.getexif().get(274, 1)
     return turn if turn in range(1, 9) else 1
 
 
@@ -318,7 +322,7 @@ def to_tensor(image: Pixels) -> Tensor:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF says, or as it is where the EXIF is damaged."""
+    """The image turned as its EXIF or XMP says, or as it is where the EXIF is damaged."""
     try:
         return ImageOps.exif_transpose(image)
     except Exception:  # damaged EXIF can fail in any way; the pixels are whole

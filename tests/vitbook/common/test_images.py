@@ -8,9 +8,18 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image, TiffImagePlugin, features
+from PIL import Image, PngImagePlugin, TiffImagePlugin, features
 
-from vitbook._common.images import center_crop, decode_image, decode_pixels, read_image, to_rgb
+from vitbook._common.images import (
+    center_crop,
+    decode_image,
+    decode_pixels,
+    decode_reduced,
+    image_facts,
+    read_crop,
+    read_image,
+    to_rgb,
+)
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
 LOSSY = 6  # levels by which JPEG and WEBP may be off
@@ -192,6 +201,35 @@ def test_an_image_is_turned_once_as_its_exif_says(kind, turn):
     assert corners(to_rgb(got)) == corners(got), "once"
 
 
+XMP = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
+<rdf:Description xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/></rdf:RDF></x:xmpmeta>"""
+
+
+def stating(where: str) -> dict:
+    """What `save` takes to state a quarter of a turn in EXIF, in XMP, or in a PNG's text."""
+    if where == "text":
+        text = PngImagePlugin.PngInfo()
+        text.add_itxt("XML:com.adobe.xmp", XMP.decode())
+        return {"pnginfo": text}
+    return {"EXIF": {"exif": turned(6)}, "XMP": {"xmp": XMP}, "tag": {"tiffinfo": {700: XMP}}}[where]
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [*[(kind, "EXIF") for kind in ("JPEG", "PNG", "TIFF", "WEBP")], ("JPEG", "XMP"), ("PNG", "text"), ("TIFF", "tag")],
+)
+def test_however_a_file_is_read_it_is_turned_as_often(tmp_path, kind, where):
+    path, content = tmp_path / "it", file(quarters(), kind, **stating(where))
+    path.write_bytes(content)
+    upright = decode_image(content, "it")
+    turn = upright.height > upright.width  # some releases of Pillow see no XMP in a JPEG
+    assert turn or where == "XMP"
+    crop = read_crop(path, lambda height, width: (0, 0, width, height), 32, "BILINEAR")
+    assert_near(corners(Image.fromarray(crop.transpose(1, 2, 0))), TURNS[6] if turn else TURNS[1], LOSSY)
+    assert image_facts(path) == (upright.height, upright.width, 3)
+    assert decode_reduced(content, "it", 8)[1] == (upright.height, upright.width)
+
+
 @pytest.mark.filterwarnings("ignore")  # Pillow's, over what it could not read
 def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path):
     """As training, prediction and explanation read it: from the file, then once more by the preprocessing."""
@@ -202,6 +240,7 @@ def test_damaged_exif_leaves_an_image_readable_however_often(tmp_path):
         (tmp_path / "damaged").write_bytes(content[:at] + b"\xff" + content[at + 1 :])
         image = read_image(tmp_path / "damaged")
         assert image.tobytes() == to_rgb(image).tobytes()
+        assert decode_reduced((tmp_path / "damaged").read_bytes(), "it", 8)[1] == (image.height, image.width)
         seen.add(image.size)
     assert seen == {(64, 32), (32, 64)}, "the orientation counts where it can be read"
 
