@@ -264,7 +264,14 @@ def _all_samples(content: bytes) -> np.ndarray:
     except ModuleNotFoundError:
         raise ValueError('this TIFF needs tifffile, which is not installed: pip install "vitbook[images]"') from None
     with tifffile.TiffFile(io.BytesIO(content)) as file:
-        return file.pages[0].asarray()
+        page = file.pages.first
+        levels = page.asarray()
+    return _positive(levels, page.bitspersample) if page.photometric == 0 else levels
+
+
+def _positive(levels: np.ndarray, bits: int) -> np.ndarray:
+    """Levels of a TIFF in which 0 is white (PhotometricInterpretation 0), such that 0 is black."""
+    return levels.dtype.type((1 << bits) - 1) - levels
 
 
 def _from_array(levels: np.ndarray) -> Pixels:
@@ -292,12 +299,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
     Raises ValueError for float levels, and for 16-bit colors of which only 12 bits are used: Pillow keeps 8 of 16.
     """
     wide = any(str(tile[3]).count(";16") for tile in getattr(image, "tile", ()))
+    tags = getattr(image, "tag_v2", {})
+    bits = tags.get(258, (1,))[0] if tags.get(262) == 0 else None  # Pillow turns white to 255 for up to 8 bits alone
     image.load()
     image = _upright(image)
     if image.mode == "F":
         raise ValueError("its levels are floating-point numbers, and nothing says which is white")
     if image.mode.startswith("I"):
-        image = Image.fromarray(_eight_bits(np.asarray(image)))
+        levels = np.asarray(image)
+        image = Image.fromarray(_eight_bits(levels if bits is None else _positive(levels, bits)))
     elif wide and max(np.asarray(image.convert("RGB")).max(), 1) < 16:
         raise ValueError("its colors of 16 bits stay below 4,096: scale them to 0 … 65,535")
     if image.has_transparency_data:

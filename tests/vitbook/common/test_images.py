@@ -155,6 +155,16 @@ def test_a_tiff_that_tifffile_wrote_keeps_all_its_channels(channels):
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without it")
+@pytest.mark.parametrize(("order", "bits"), [("<", 8), ("<", 16), (">", 8), (">", 16)])  # of "> 16", Pillow reads none
+def test_a_tiff_in_which_zero_is_white_is_no_negative(order, bits):
+    tifffile = pytest.importorskip("tifffile")
+    content, white = io.BytesIO(), 2**bits - 1
+    levels = np.array([[0, white // 4, white]] * 2, f"u{bits // 8}")
+    tifffile.imwrite(content, levels, photometric="miniswhite", byteorder=order)
+    got = np.asarray(decode_image(content.getvalue(), "it"))[0, :, 0]
+    assert got.tolist() == pytest.approx([255, 255 * 3 / 4, 0], abs=1)
+
+
 def test_avif_is_read_like_any_other():
     assert_near(corners(decode_image(file(quarters(), "AVIF"), "it")), [RED, GREEN, BLUE, WHITE], LOSSY)
 
