@@ -4,6 +4,7 @@ A command imports what it needs when it is called: help and usage errors need ne
 """
 
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -38,6 +39,11 @@ def _source(checkpoint: Path, weights: str | None) -> Path | str:
     if weights and checkpoint != TRAINED:
         raise ValueError(f"name a checkpoint or weights, got both: {checkpoint} and {weights}")
     return weights or checkpoint
+
+
+def _said(row: tuple[str, float]) -> str:
+    """A class and its probability, or something that has none, in words."""
+    return row[0] if math.isnan(row[1]) else "{} {:.1%}".format(*row)
 
 
 @dataclass(frozen=True)
@@ -224,8 +230,7 @@ class Predict:
         classify, status = trained_models.classifier(source, self.top, self.names, unknown, self.masks), 0
         for path in self.images:
             try:
-                rows = [f"{name} {share:.1%}".removesuffix(" nan%") for name, share in classify(path)]
-                said = ", ".join(rows) or "none of these"
+                said = ", ".join(map(_said, classify(path))) or "none of these"
                 print(plain(f"{path}: {said}"))
             except (ValueError, OSError) as error:
                 print(f"{PROGRAM}: {reason(error)}", file=sys.stderr)
@@ -272,7 +277,7 @@ class Explain:
         if seen.resized:
             print(seen.resized)
         if seen.guess:
-            print(plain("{}: {} {:.1%}".format(self.image, *seen.guess)))
+            print(plain(f"{self.image}: {_said(seen.guess)}"))
         print(plain(f"drawn in {self.out}" + (f", to be explored in {self.html}" if self.html else "")))
         if self.exam:
             from vitbook_workshop.commands import marks_on_image

@@ -2,6 +2,7 @@
 
 import io
 import math
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from vitbook._common.files import write_whole
 from vitbook._common.images import read_image, to_tensor
 from vitbook.attention_maps import patch_map, recorded_attention, rollout
 from vitbook.pretrained import Preprocessing, Pretrained
+from vitbook.pretrained.adapting import adapt
 from vitbook.training import keeping_modes
 from vitbook_workshop.commands import plain
 from vitbook_workshop.live.your_model import explore, resized_model
+from vitbook_workshop.training_runs.trained_models import said_by, task_of
 
 _MOST = 2**28  # attention weights of all heads that are kept at once; to follow them takes up to half a minute
 
@@ -29,7 +32,7 @@ class Explanation:
     rollout: Float[Tensor, "rows columns"]  # how much of each patch has reached the query through all blocks
     layer: int
     heads: dict[int, Float[Tensor, "rows columns"]]  # what the query attends to in that layer, by head
-    guess: tuple[str, float] | None  # the likeliest class and its probability; None for a model without classes
+    guess: tuple[str, float] | None  # as in `said_by`; None for a model that names nothing
     resized: str  # that positions were resized, in words; "" where they were not
 
 
@@ -73,10 +76,7 @@ def explain_image(
     layer = _number_in("layer", layer, len(attention))
     heads = range(attention.shape[2]) if head is None else [_number_in("head", head, attention.shape[2])]
     maps = {head: patch_map(attention[layer, 0, head], grid, token, prefix) for head in heads}
-    guess = None
-    if model.config.num_classes:
-        share, best = logits[0].softmax(dim=0).max(dim=0)
-        guess = weights.class_names[best] if weights.class_names else f"class {best}", share.item()
+    guess = said_by(weights, logits[0])[0] if task_of(weights) else None
     return Explanation(pixels[0], patch, patch_map(rolled[0], grid, token, prefix), layer, maps, guess, resized)
 
 
@@ -99,11 +99,14 @@ def write_figure(explanation: Explanation, path: Path) -> None:
 def write_page(weights: Pretrained, file: Path, path: Path, size: tuple[int, ...] = ()) -> None:
     """The page in which to explore an image file, all layers, heads and queries; size as in `explain_image`.
 
-    Raises ValueError as `packed_model`, such as for a model that is too large.
+    A model that answers with anything but classes has no head there. Raises ValueError as `packed_model`, such as for
+    a model that is too large.
     """
-    image = to_tensor(read_image(file))
-    titles, class_names = [plain(file.name)], [plain(name) for name in weights.class_names or ()]
-    page = explore(weights.model, image[None], at_size(weights, size), titles=titles, class_names=class_names)
+    image, model, class_names = to_tensor(read_image(file)), weights.model, list(map(plain, weights.class_names or ()))
+    if task_of(weights) != "classes":
+        model, class_names = deepcopy(model), []
+        adapt(model, "timm", num_classes=0)
+    page = explore(model, image[None], at_size(weights, size), titles=[plain(file.name)], class_names=class_names)
     path.parent.mkdir(parents=True, exist_ok=True)
     page.save(path)
 

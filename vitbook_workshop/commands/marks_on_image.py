@@ -16,6 +16,7 @@ from vitbook_workshop.commands.explain_file import at_size
 from vitbook_workshop.exam.marks import CAVEAT, recorded_marks
 from vitbook_workshop.exam.methods import ALL
 from vitbook_workshop.live.your_model import resized_model
+from vitbook_workshop.training_runs.trained_models import task_of
 
 SHOWN = (  # those that need no other image, and not many forward passes
     "by chance",
@@ -47,8 +48,8 @@ def deletion_area(model: VisionTransformer, image: Images, maps: Maps, steps: in
 
 def lines(weights: Pretrained, file: Path, size: tuple[int, ...] = ()) -> Iterator[str]:
     """A line for each map. Raises ValueError for a model without classes."""
-    if not weights.model.config.num_classes:
-        raise ValueError("the exam's maps explain a class, and this model has none")
+    if (task := task_of(weights)) != "classes":
+        raise ValueError(f"the exam's maps explain a class, and this model has {task or 'none'}")
     preprocessing = at_size(weights, size)
     model, _ = resized_model(weights.model, preprocessing.image_size)
     model = model.eval()

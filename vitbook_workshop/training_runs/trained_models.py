@@ -3,7 +3,7 @@
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -117,49 +117,62 @@ def classifier(
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
-    task, scale = "classes", (0.0, 1.0)
     if names:
-        answer_to, preprocessing, known = _by_words(source, names)
+        answer_to, preprocessing = _by_words(source, names)
     else:
         weights = open_model(source)
         if weights.facts.get("task") == "masks":
             from vitbook_workshop.training_runs.segmented import segmented
 
             return lambda image: segmented(weights, image, masks, top)
-        answer_to, preprocessing, known, facts = _by_classes(source, weights)
-        task, scale = facts.get("task", task), facts.get("scale", scale)
+        _check_head(source, weights)
+        answer_to, preprocessing = weights.model, weights.preprocessing
 
     @torch.no_grad()
     def name(image: Path) -> list[tuple[str, float]]:
         answer = answer_to(preprocessing(read_pixels(image)).to(device()))
         if unknown is not None and unknown(answer).item():
             return []
-        if task == "number":
-            return [(f"{answer.item() * scale[1] + scale[0]:.4g}", math.nan)]
-        probabilities = answer[0] if names else answer[0].sigmoid() if task == "labels" else answer[0].softmax(dim=-1)
-        shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
-        named = [known[k] if known else f"class {k}" for k in classes.tolist()]
-        return list(zip(named, shares.tolist(), strict=True))
+        return _likeliest(answer[0], names, top) if names else said_by(weights, answer[0], top)
 
     return name
 
 
-def _by_classes(
-    source: Path | str, weights: Pretrained
-) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...], Mapping]:
-    """The logits of the classes of a model's own head, their names if they are known, and a checkpoint's facts."""
+def said_by(weights: Pretrained, logits: Tensor, top: int = 1) -> list[tuple[str, float]]:
+    """What the logits of one image mean, (K,): the likeliest classes or labels and their probabilities, or a number.
+
+    Beside a number stands nan. It is printed to a thousandth of the standard deviation of those that were learned.
+    """
+    task, scale = task_of(weights), weights.facts.get("scale", (0.0, 1.0))
+    if task == "number":
+        places = max(0, 3 - math.floor(math.log10(scale[1])))
+        return [(f"{logits.item() * scale[1] + scale[0]:.{places}f}", math.nan)]
+    return _likeliest(logits.sigmoid() if task == "labels" else logits.softmax(dim=-1), weights.class_names or (), top)
+
+
+def task_of(weights: Pretrained) -> str:
+    """What a model answers with, one of `vitbook.targets.TASKS`; "" where its head, if it has one, names nothing."""
+    projects = any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside)
+    return "" if projects or not weights.model.config.num_classes else weights.facts.get("task", "classes")
+
+
+def _likeliest(probabilities: Tensor, known: Sequence[str], top: int) -> list[tuple[str, float]]:
+    shares, classes = probabilities.cpu().topk(min(top, len(probabilities)))
+    named = [known[k] if known else f"class {k}" for k in classes.tolist()]
+    return list(zip(named, shares.tolist(), strict=True))
+
+
+def _check_head(source: Path | str, weights: Pretrained) -> None:
+    """Raise ValueError for a model whose head names nothing, or that has none."""
     if not weights.model.config.num_classes:
         dropped = "; ".join(note for note in weights.notes if note.startswith("dropped"))
         raise ValueError(f"the weights {source} have no head, and so name no classes{dropped and f': {dropped}'}")
-    if any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside):
+    if not task_of(weights):
         raise ValueError(f"the head of {source} is no classifier: say what to look for, as --names 'a cat' 'a dog'")
-    return weights.model, weights.preprocessing, weights.class_names or (), weights.facts
 
 
 @torch.no_grad()
-def _by_words(
-    source: Path | str, names: Sequence[str]
-) -> tuple[Callable[[Tensor], Tensor], Preprocessing, tuple[str, ...]]:
+def _by_words(source: Path | str, names: Sequence[str]) -> tuple[Callable[[Tensor], Tensor], Preprocessing]:
     """The probabilities of names in words, by two towers."""
     towers = text_towers.load_towers(source)
     if len(names) == 1 and not towers.sigmoid:
@@ -170,7 +183,6 @@ def _by_words(
     return (
         lambda x: name_probabilities(model.to_logits(cosines(model.see(x), words)), towers.sigmoid),
         towers.preprocessing,
-        tuple(names),
     )
 
 

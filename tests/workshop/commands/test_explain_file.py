@@ -1,5 +1,7 @@
 """What `vitbook explain` finds and draws; tests/workshop/commands/test_cli.py calls it as a reader does."""
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import foreign
@@ -10,6 +12,8 @@ from PIL import Image
 from vitbook.attention_maps import recorded_attention, rollout
 from vitbook.data import photograph
 from vitbook.pretrained import Pretrained, load_pretrained
+from vitbook.pretrained.adapting import adapt
+from vitbook_workshop.commands import marks_on_image
 from vitbook_workshop.commands.explain_file import explain_image, write_figure, write_page
 
 
@@ -41,6 +45,26 @@ def test_the_weights_of_others_are_explained_as_they_attend(picture, kind):
     else:
         share, best = scores.softmax(dim=0).max(dim=0)
         assert found.guess == (f"class {best}", pytest.approx(share.item()))
+
+
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_what_is_no_class_is_said_as_predict_says_it(picture, tmp_path, task):
+    own = replace(weights(), facts={"task": task, "scale": (1.7e9, 50.0)})
+    if task == "number":
+        adapt(own.model, "timm", num_classes=1)
+        torch.nn.init.constant_(own.model.head.bias, 0.5)
+    with torch.no_grad():
+        scores = own.model(own.preprocessing(photograph("portrait")))[0]
+    name, share = explain_image(own, picture).guess
+    if task == "number":
+        assert name == "1700000025.00" and math.isnan(share)
+    else:
+        assert share == pytest.approx(scores.sigmoid().max().item())
+    write_page(own, picture, tmp_path / "page.html")
+    assert "it gives 64 features" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert own.model.config.num_classes == len(scores), "the model itself keeps its head"
+    with pytest.raises(ValueError, match=f"explain a class, and this model has {task}"):
+        next(marks_on_image.lines(own, picture))
 
 
 def test_a_patch_of_a_distilled_model_asks_for_itself(picture):

@@ -227,6 +227,9 @@ def test_what_is_wrong_is_one_line(tmp_path, capsys, monkeypatch):
     long = "a red kingfisher by the lake with a moose and a cat " * 3
     assert "a prompt may have 12 tokens, signs included, got" in said("--names", "a moose", long)
     assert "is no classifier" in said() and "--names" in said()
+    drawn = tmp_path / "attention.png"
+    assert main(["explain", str(PHOTO), "--weights", str(tmp_path / "towers"), "--out", str(drawn)]) == 0
+    assert capsys.readouterr().out == f"drawn in {drawn}\n", "nor does explain name a class"
     assert "a softmax always says 100 %" in said("--names", "a moose")
     state = load_file(tmp_path / "towers" / "model.safetensors")
     wrong = {"logit_scale": None, "text_model.final_layer_norm.bias": torch.zeros(24) / 0}
