@@ -112,8 +112,9 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
     to: a key of `FORMATS`; any_size: as in `traced`; most: images at once in the format "pt2", since runtimes that
     start from it, as ExecuTorch, plan memory for so many; ONNX has no such limit. The names of the classes and all of
     the preprocessing are in the file too, under the name "vitbook", as JSON, and in a file beside it, `file`.json, for
-    runtimes that do not read them. The new file takes its place when it has been run and gives the model's logits; till
-    then, what was there stays.
+    runtimes that do not read them. So are, where the weights state them, their task, and scale, the mean and standard
+    deviation by which a number was standardized. The new file takes its place when it has been run and gives the
+    model's logits; till then, what was there stays.
 
     Raises ValueError for an unknown format, a name of another suffix, an operation that ONNX lacks, logits that are
     off, and as `AnySize`; ImportError where onnx, onnxscript or onnxruntime is missing; OSError where the disk is full
@@ -224,7 +225,8 @@ def load_exported(file: str | Path) -> tuple[Runner, Mapping]:
 
 
 def _facts(weights: Pretrained) -> dict:
-    return asdict(weights.preprocessing) | {"class_names": weights.class_names}
+    answer = {name: weights.facts[name] for name in ("task", "scale") if name in weights.facts}
+    return asdict(weights.preprocessing) | {"class_names": weights.class_names} | answer
 
 
 def _need(*modules: str) -> None:

@@ -6,6 +6,7 @@ import os
 import resource
 import sys
 import zipfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -187,6 +188,14 @@ def test_all_of_the_preprocessing_is_stated(style):
     assert facts.pop("class_names") == list("abcdefghi")
     stated = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
     assert Preprocessing(**stated) == seen.preprocessing
+
+
+def test_what_a_number_was_standardized_by_is_stated(tmp_path):
+    stated = {"task": "number", "scale": [51.0, 7.0]}
+    weights = replace(weights_of(small(depth=1, num_classes=1)), facts=stated | {"about": "not for others"})
+    facts = load_exported(export(weights, tmp_path / "model.pt2", "pt2"))[1]
+    assert stated.items() <= facts.items() and "about" not in facts
+    assert json.loads((tmp_path / "model.pt2.json").read_text()) == facts
 
 
 @with_onnx
