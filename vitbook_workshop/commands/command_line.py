@@ -407,7 +407,7 @@ class Embed:
 
         _compute_on(self.device)
         source = _source(self.checkpoint, self.weights)
-        broken = embeddings.embed_folder(self.folder, self.to, source, self.feature, self.normalize)
+        broken = embeddings.embed_folder(self.folder, self.to, source, self.feature, self.normalize).broken
         print(plain(f"the features are in {self.to}"))
         return int(bool(broken))
 

@@ -1,5 +1,7 @@
 """Features are those of the model, go on where they were stopped, and find what is alike."""
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,47 @@ def test_features_are_the_models_and_go_on_where_they_were_stopped(folder, featu
     torch.testing.assert_close(features, expected, rtol=close, atol=close)
     assert run("embed", "--feature", feature) == 1
     assert "has features of normalize False, not True: name another file" in capsys.readouterr().err
+
+
+def test_a_photograph_that_was_replaced_is_looked_at_again(folder):
+    photo = sorted(folder.rglob("*.png"))[0].with_suffix(".bmp")
+    for levels in (30, 220):
+        Image.new("RGB", (32, 32), (levels, 90, 90)).save(photo)
+        assert run("embed", "--feature", "mean") == 0
+    kept = load_file("features.safetensors")["features"]
+    Path("features.safetensors").unlink()
+    assert run("embed", "--feature", "mean") == 0
+    assert torch.equal(kept, load_file("features.safetensors")["features"])
+
+
+def test_another_folder_of_the_same_names_is_looked_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for part, levels in (("one", 30), ("other", 220)):
+        place = Path(part, "photographs", "a.bmp")
+        place.parent.mkdir(parents=True)
+        Image.new("RGB", (32, 32), (levels, 90, 90)).save(place)
+        os.utime(place, (1e9, 1e9))
+        embeddings.embed_folder(place.parent, tmp_path / "features.safetensors", "vitbook:cifar10", "mean")
+        found.append(load_file("features.safetensors")["features"])
+    assert not torch.allclose(*found)
+
+
+def test_weights_that_were_trained_again_are_other_weights(folder, monkeypatch, capsys):
+    assert run("embed", "--feature", "mean") == 0
+    weights = load_pretrained("vitbook:cifar10")
+    next(weights.model.parameters()).data[0] += 1
+    monkeypatch.setattr(embeddings, "open_model", lambda source: weights)
+    assert run("embed", "--feature", "mean") == 1
+    assert "has features of other weights, vitbook:cifar10 as it was then, and not" in capsys.readouterr().err
+
+
+def test_an_image_without_a_suffix_is_one_and_a_text_is_none(folder, capsys):
+    photo = sorted(folder.rglob("*.png"))[0]
+    shutil.copy(photo, folder / "photo")
+    (folder / "README").write_text("Photographs.")
+    assert run("similar", str(photo), "--feature", "mean", "--top", "2") == 0
+    assert str(folder / "photo") in capsys.readouterr().out
 
 
 def test_the_photograph_itself_is_the_most_similar_and_its_mirror_image_is_found(folder, capsys):
