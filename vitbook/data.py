@@ -357,8 +357,8 @@ def load_folder(
 
     Raises ValueError for fewer than two classes or images in one, for sub-folders such as train and test, for a
     training run among images, for a file that is no image or has other channels, and for a link that leads back; with
-    the line of the CSV file, for other columns, a file that is not there or has two rows, and what is no number;
-    FileNotFoundError for a broken link.
+    the line of the CSV file, for other columns, a file that is not there or has two rows, and what is no number; for
+    numbers that are all the same or too large to be standardized; FileNotFoundError for a broken link.
     """
     check_sizes(image_size=image_size)
     if image_size > MAX_SIDE:
@@ -379,8 +379,11 @@ def load_folder(
     if task != "number":
         return data
     known = cast(Tensor, train.labels)
-    mean, std = known.mean().item(), known.std().item() or 1.0
-    train, test = (replace(part, labels=(cast(Tensor, part.labels) - mean) / std) for part in (train, test))
+    mean, std = known.mean().item(), known.std(correction=min(1, len(known) - 1)).item()
+    if not 0 < std < math.inf:
+        got = f"the standard deviation of these {len(known)} is {std:g}"
+        raise ValueError(f"{labels}: the numbers of the training images must differ, and be below 1e150; {got}")
+    train, test = (replace(part, labels=((cast(Tensor, part.labels) - mean) / std).float()) for part in (train, test))
     return replace(data, train=train, test=test, scale=(mean, std))
 
 
@@ -445,7 +448,8 @@ def _told_by(table: Path, folder: Path) -> tuple[list[Path], Tensor, tuple[str, 
     kind, rows = _rows_of(table, folder)
     files = [folder / name for name in rows]
     if kind == "number":
-        return files, torch.tensor([[float(said)] for said in rows.values()]), ("number",), kind
+        numbers = torch.tensor([[float(said)] for said in rows.values()], dtype=torch.float64)  # until standardized
+        return files, numbers, ("number",), kind
     given = [[label.strip() for label in said.split(";") if label.strip()] for said in rows.values()]
     names = tuple(sorted({label for some in given for label in some}))
     if not names:
@@ -463,16 +467,18 @@ def _rows_of(table: Path, folder: Path) -> tuple[str, dict[str, str]]:
     if len(head) != 2 or head[0] != "file" or head[1] not in ("labels", "number"):
         raise ValueError(f"{table} must have the columns file, and labels or number, has {', '.join(head) or 'none'}")
     rows: dict[str, str] = {}
+    there: set[Path] = set()
     for number, line in enumerate(lines[1:], 2):
         if not line:
             continue
         if len(line) != 2:
             raise ValueError(f"{table}, line {number}: expected 2 cells, got {len(line)}")
         name, said = (cell.strip() for cell in line)
-        if name in rows:
-            raise ValueError(f"{table}, line {number}: a second row for {name}")
         if not name or not (folder / name).is_file():
             raise ValueError(f"{table}, line {number}: there is no file {name!r} in {folder}")
+        if (file := (folder / name).resolve()) in there:  # by another spelling or link, it could be in two parts
+            raise ValueError(f"{table}, line {number}: a second row for {name}")
+        there.add(file)
         if head[1] == "number" and not _is_finite(said):
             raise ValueError(f"{table}, line {number}: {said!r} is no number")
         rows[name] = said

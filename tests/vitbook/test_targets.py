@@ -81,6 +81,7 @@ def test_they_are_learned(tmp_path, kind):
         ),
         (lambda text: "", "must have the columns file, and labels or number, has none"),
         (lambda text: text + "images/3.png,red\n", r"line 50: a second row for images/3.png"),
+        (lambda text: text + "./images//3.png,red\n", r"line 50: a second row for ./images//3.png"),
         (lambda text: text + "images/99.png,red\n", r"line 50: there is no file 'images/99.png' in"),
         (lambda text: text + "images/3.png\n", r"line 50: expected 2 cells, got 1"),
         (lambda text: text.replace("labels", "number", 1), "line 2: .* is no number"),
@@ -92,6 +93,29 @@ def test_a_table_is_read_strictly(tmp_path, spoil, message):
     path.write_text(spoil(path.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load_folder(tmp_path, 8, labels=path)
+
+
+def numbered(folder: Path, numbers: list[float]) -> Path:
+    path = table(folder, count=len(numbers))
+    rows = [f"images/{i}.png,{number}" for i, number in enumerate(numbers)]
+    path.write_text("\n".join(["file,number", *rows]), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("first", [1.7e9, 1e39])
+def test_numbers_far_from_zero_stay_apart(tmp_path, first):
+    step = first / 1e8
+    data = load_folder(tmp_path, 8, labels=numbered(tmp_path, [first + step * i for i in range(10)]))
+    labels, (mean, std) = torch.cat([data.train.labels, data.test.labels]), data.scale
+    assert labels.dtype == torch.float32 and len(labels.unique()) == 10
+    back = labels.double() * std + mean
+    assert ((back - first) / step).sort(dim=0).values[:, 0].tolist() == pytest.approx(range(10), abs=1e-3)
+
+
+@pytest.mark.parametrize("numbers", [[1, 2], [5] * 10, [1e300, -1e300] * 5])
+def test_numbers_that_have_no_scale_are_refused(tmp_path, numbers):
+    with pytest.raises(ValueError, match="table.csv: the numbers of the training images must differ, and be below"):
+        load_folder(tmp_path, 8, labels=numbered(tmp_path, numbers))
 
 
 def test_what_is_for_classes_alone_is_named(tmp_path):
