@@ -507,7 +507,7 @@ def _in_memory(files: Sequence[Path], image_size: int) -> Levels:
 
 _PARTS = {"train", "training", "val", "valid", "validation", "dev", "eval", "evaluation", "test", "testing"}
 # What Windows leaves in folders, and macOS in archives; what else systems leave begins with a dot.
-_LITTER = ("Thumbs.db", "desktop.ini", "__MACOSX")
+_LITTER = ("thumbs.db", "desktop.ini", "__macosx")  # in small letters
 _OF_A_RUN = re.compile(r"(run|last|best)\.json|.*\.safetensors|events\.out\.tfevents\..*")
 
 
@@ -541,21 +541,22 @@ def _sub_folders(folder: Path) -> dict[str, list[Path]]:
     """The image files in each sub-folder, by its name, both in order."""
     found = {}
     for place in sorted(folder.iterdir(), key=lambda path: path.name):
-        if place.is_dir() and not place.name.startswith(".") and place.name not in _LITTER:
-            if folder.resolve().is_relative_to(place.resolve()):
-                raise ValueError(f"{place} is a link that leads back to {place.resolve()}: delete it")
+        if place.is_dir() and not _is_litter(place):
+            _refuse_circle(place, [folder.resolve()])
             files = sorted(files_in(place), key=Path.as_posix)  # the same order on every system
             if files or not any(_OF_A_RUN.fullmatch(path.name) for path in place.rglob("*")):
                 found[place.name] = files
     return found
 
 
-def files_in(folder: Path) -> Iterator[Path]:
-    """The files in a folder and those below it, without training runs and what systems leave there.
+def files_in(folder: Path, way: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """The files in a folder and those below it, also by links, without training runs and what systems leave there.
 
-    Raises ValueError for a training run among images.
+    way: the folders that led here, resolved. Raises ValueError for a training run among images, and for a link that
+    leads back.
     """
-    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and path.name not in _LITTER]
+    way = (*way, folder.resolve())
+    paths = [path for path in sorted(folder.iterdir()) if not _is_litter(path)]
     if of_run := [path.name for path in paths if _OF_A_RUN.fullmatch(path.name)]:
         if any(map(looks_like_image, paths)):
             raise ValueError(f"{folder} holds a training run ({of_run[0]}) among images: give each a folder of its own")
@@ -563,8 +564,19 @@ def files_in(folder: Path) -> Iterator[Path]:
     for path in paths:
         if not path.is_dir():
             yield path
-        elif not path.is_symlink():  # it could lead back here
-            yield from files_in(path)
+            continue
+        _refuse_circle(path, way)
+        yield from files_in(path, way)
+
+
+def _is_litter(path: Path) -> bool:
+    return path.name.startswith(".") or path.name.casefold() in _LITTER
+
+
+def _refuse_circle(place: Path, way: Sequence[Path]) -> None:
+    """Raise ValueError for a link to one of these folders, or to one that holds them."""
+    if any(folder.is_relative_to(place.resolve()) for folder in way):
+        raise ValueError(f"{place} is a link that leads back to {place.resolve()}: delete it")
 
 
 def photograph(name: str) -> UInt8[Tensor, "3 H W"]:

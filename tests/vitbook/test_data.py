@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -239,7 +240,7 @@ def make_folder(folder: Path) -> Path:
         for i, kind in enumerate((".png", ".JPG", ".bmp", ".gif", "")):
             place = folder / name / ("deeper" if i % 2 else "") / f"Bild {i}{kind}"
             Image.new("RGB", (20 + 7 * i, 60 - 9 * i), color).save(place, "PNG" if kind == "" else None)
-        for litter in (".DS_Store", "Thumbs.db", "desktop.ini"):
+        for litter in (".DS_Store", "Thumbs.db", "desktop.ini", "thumbs.db"):
             (folder / name / litter).write_bytes(b"litter")
     (folder / "9" / ".ipynb_checkpoints").mkdir()
     (folder / "9" / ".ipynb_checkpoints" / "copy.png").write_bytes(b"litter")
@@ -261,6 +262,14 @@ def test_a_folder_is_a_data_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "my fruit")
     for again in (load_dataset("my fruit", tmp_path), load_dataset("/elsewhere/my fruit", tmp_path), load_dataset(".")):
         assert again.name == "my fruit" and again.train.images.shape[1:] == (3, 64, 64)
+
+
+def test_linked_folders_and_files_belong_to_their_class(tmp_path):
+    make_folder(tmp_path / "fruit")
+    shutil.move(tmp_path / "fruit" / "9" / "deeper", tmp_path / "elsewhere")
+    (tmp_path / "fruit" / "9" / "deeper").symlink_to(tmp_path / "elsewhere")
+    data = load_dataset(tmp_path / "fruit", image_size=24)
+    assert (len(data.train), len(data.validation), len(data.test)) == (15, 5, 5)
 
 
 def test_images_come_in_the_same_order_everywhere_cropped_to_their_middle(tmp_path):
@@ -305,6 +314,12 @@ def put(folder: Path, name: str, content: str = "hello") -> None:
     (folder / name).write_text(content)
 
 
+def cross(one: Path, other: Path) -> None:
+    """A link in each of two folders to the other."""
+    for place, target in ((one, other), (other, one)):
+        (place / "link").symlink_to(target)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -312,6 +327,8 @@ def put(folder: Path, name: str, content: str = "hello") -> None:
         (lambda folder: put(folder, "9/run.json"), r"9 holds a training run \(run.json\) among images"),
         (lambda folder: os.mkfifo(folder / "9" / "pipe.png"), "9.pipe.png must be an image file, got .* pipe"),
         (lambda folder: (folder / "more").symlink_to(folder), "more is a link that leads back to"),
+        (lambda folder: (folder / "9" / "more").symlink_to(folder), "9.more is a link that leads back to"),
+        (lambda folder: cross(folder / "9", folder / "10" / "deeper"), "is a link that leads back to"),
         (
             lambda folder: np.save(folder / "9" / "x.npy", np.ones((9, 9, 5), np.uint8)),
             "x.npy has 5 channels, .* has 3",

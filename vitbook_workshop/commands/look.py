@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitbook._common.files import read_whole
-from vitbook._common.images import Pixels, decode_reduced
+from vitbook._common.images import Pixels, decode_reduced, looks_like_image
 from vitbook.data import TEST_SHARE, classes_in, drawn_apart, groups_of, masks_in, parts_in
 from vitbook.image_files import in_processes
 from vitbook.targets import IGNORED
@@ -80,6 +80,7 @@ class Look:
     photographs: tuple[Photograph, ...]
     broken: tuple[str, ...]  # files that cannot be read, and why; classes without two that can
     pairs: tuple[tuple[Photograph, Photograph], ...]  # each copy, exact or near, and the first that it is a copy of
+    loose: tuple[str, ...] = ()  # image files beside the folders of the classes
 
     @property
     def leaks(self) -> list[tuple[Photograph, Photograph]]:
@@ -126,6 +127,7 @@ class Look:
         leaks = [f"{copy.path} in {copy.part}, {first.path} in {first.part}" for copy, first in self.leaks]
         for what, found, hint in (
             ("broken files", self.broken, "training refuses them"),
+            *([("images in no class", self.loose, "training leaves them out")] if self.loose else []),
             *([("other channels", torn_channels, "all must have as many")] if torn_channels else []),
             *([("scaled levels", scaled, "is that so?")] if scaled else []),
             *([(f"darker than {DARK}", dark, "are their levels of more bits?")] if dark else []),
@@ -179,7 +181,9 @@ def look(folder: Path, group: str | None = None) -> Look:
         photographs = [
             replace(photo, part="test" if tested else "train") for photo, tested in zip(photographs, apart, strict=True)
         ]
-    return Look(tuple(photographs), tuple(broken), tuple(_pairs(photographs)))
+    beside = sorted(path for place in {folder, *(folder / part for part in files)} for path in place.iterdir())
+    loose = [str(path.relative_to(folder)) for path in beside if path.is_file() and looks_like_image(path)]
+    return Look(tuple(photographs), tuple(broken), tuple(_pairs(photographs)), tuple(loose))
 
 
 def masks_lines(folder: Path) -> Iterator[str]:

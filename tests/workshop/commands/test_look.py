@@ -96,6 +96,19 @@ def test_what_is_wrong_with_a_folder_is_said_and_nothing_is_written(tmp_path, ca
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("part", ["", "train"])
+def test_images_beside_the_classes_are_counted(tmp_path, capsys, part):
+    for name in {part, part and "test"}:
+        photographs(tmp_path / "all" / name)
+    for place in (tmp_path / "all", tmp_path / "all" / part):
+        Image.new("RGB", (9, 9)).save(place / "loose.png")
+    assert main(["look", str(tmp_path / "all")]) == 0
+    rows = ["  loose.png", *(["  train/loose.png"] if part else [])]
+    expected = [f"images in no class: {len(rows)} (training leaves them out)", *rows]
+    said = capsys.readouterr().out.replace("\\", "/").splitlines()
+    assert said[said.index(expected[0]) :][: len(expected)] == expected
+
+
 def test_a_class_without_photographs_hides_no_other_fault(tmp_path, capsys):
     folder = photographs(tmp_path / "photographs")
     (folder / "empty").mkdir()
