@@ -34,7 +34,7 @@ BINS = 15  # of the largest probability
 def report(
     result: Evaluation, class_names: tuple[str, ...], split: Split, validation: Evaluation | None = None
 ) -> dict[str, Any]:
-    """All numbers, as JSON takes them.
+    """All numbers, as JSON takes them, and names as they are.
 
     validation: of images to fit a temperature on, which are not those of `result`; without them there is none.
     """
@@ -55,9 +55,9 @@ def report(
         "loss": result.loss,
         "classes": [
             dict(zip(("name", "precision", "recall", "f1", "n"), (name, *map(float, row), int(n)), strict=True))
-            for name, *row, n in zip(map(plain, class_names), precision, recall, f1, support, strict=True)
+            for name, *row, n in zip(class_names, precision, recall, f1, support, strict=True)
         ],
-        "never_named": [plain(class_names[k]) for k in every if support[k] and not (called == k).any()],
+        "never_named": [class_names[k] for k in every if support[k] and not (called == k).any()],
         "confusion": metrics.confusion_matrix(labels, called, labels=every).tolist(),
         "calibration_error": result.calibration_error,
         "calibration": _calibration(result.logits, result.labels),
@@ -91,9 +91,9 @@ def _worst(result: Evaluation, class_names: tuple[str, ...], split: Split) -> li
     files = split.images.paths if isinstance(split.images, ImageFiles) else None
     return [
         {
-            "image": i if files is None else plain(str(files[i])),
-            "is": plain(class_names[int(result.labels[i])]),
-            "called": plain(class_names[int(predicted[i])]),
+            "image": i if files is None else str(files[i]),
+            "is": class_names[int(result.labels[i])],
+            "called": class_names[int(predicted[i])],
             "probability": probability[i].item(),
             "place": i,
         }
@@ -128,9 +128,9 @@ def lines(facts: dict[str, Any]) -> list[str]:
     ]
     for row in facts["classes"]:
         numbers = "".join(f"{row[name]:>{width}.1%}" for name, width in (("precision", 10), ("recall", 8), ("f1", 8)))
-        rows.append(f"{row['name']:<24}{numbers.replace('nan%', '   –')} {row['n']:>6}")
+        rows.append(f"{plain(row['name']):<24}{numbers.replace('nan%', '   –')} {row['n']:>6}")
     if facts["never_named"]:
-        rows.append(f"never named: {', '.join(facts['never_named'])}")
+        rows.append(f"never named: {_listed(facts['never_named'])}")
     said = f"probabilities are off by {facts['calibration_error']:.1%} on average"
     if "temperature" in facts:
         after = facts["calibration_error_with_temperature"]
@@ -144,7 +144,7 @@ def report_masks(result: PixelEvaluation, names: tuple[str, ...]) -> dict[str, A
     there, called, count = counts.sum(dim=1), counts.sum(dim=0), max(int(counts.sum()), 1)
     columns = (*by_class(counts), there / count)
     rows = [
-        {"name": plain(name), "iou": f1 / (2 - f1), "precision": precision, "recall": recall, "share": share}
+        {"name": name, "iou": f1 / (2 - f1), "precision": precision, "recall": recall, "share": share}
         for name, precision, recall, f1, share in zip(names, *(column.tolist() for column in columns), strict=True)
     ]
     found = {
@@ -177,7 +177,7 @@ def report_targets(result: Evaluation, names: tuple[str, ...], scale: tuple[floa
         )
         area = float(metrics.roc_auc_score(there, scores[:, k])) if both else math.nan
         average = float(metrics.average_precision_score(there, scores[:, k])) if there.any() else math.nan
-        row = {"name": plain(name), "precision": float(precision), "recall": float(recall), "f1": float(f1)}
+        row = {"name": name, "precision": float(precision), "recall": float(recall), "f1": float(f1)}
         rows.append(row | {"auroc": area, "average_precision": average, "n": int(there.sum())})
     found = {"images": len(wanted), "loss": result.loss, "accuracy": result.accuracy, "labels": rows}
     for name in ("average_precision", "auroc", "f1"):
@@ -193,8 +193,8 @@ def target_lines(facts: dict[str, Any]) -> list[str]:
         rows = [f"{'class':<24}     IoU precision  recall  of all pixels"]
         for row in facts["masks"]:
             numbers = zip((row[key] for key in ("iou", "precision", "recall", "share")), (8, 10, 8, 15), strict=True)
-            rows.append(f"{row['name']:<24}{''.join(f'{_percent(share):>{width}}' for share, width in numbers)}")
-        never = [f"never named: {', '.join(facts['never_named'])}"] if facts["never_named"] else []
+            rows.append(f"{plain(row['name']):<24}{''.join(f'{_percent(share):>{width}}' for share, width in numbers)}")
+        never = [f"never named: {_listed(facts['never_named'])}"] if facts["never_named"] else []
         return [head.format(**facts), *rows, *never]
     if "labels" not in facts:
         names = ("mean_absolute_error", "root_mean_squared_error", "r2")
@@ -203,7 +203,8 @@ def target_lines(facts: dict[str, Any]) -> list[str]:
     keys = ("precision", "recall", "f1", "auroc", "average_precision")
     rows = [f"{'label':<24} precision   recall       F1    AUROC       AP      n"]
     rows += [
-        f"{row['name']:<24}{''.join(f'{row[key]:>9.3f}' for key in keys)} {row['n']:>6}" for row in facts["labels"]
+        f"{plain(row['name']):<24}{''.join(f'{row[key]:>9.3f}' for key in keys)} {row['n']:>6}"
+        for row in facts["labels"]
     ]
     return [head.format(**facts), *(row.replace("nan", "  –") for row in rows)]
 
@@ -244,10 +245,10 @@ figure img{width:100%;image-rendering:auto}figcaption{font-size:.85rem;overflow-
 
 def report_page(facts: dict[str, Any], split: Split, title: str) -> str:
     """The report as a page, with the surest wrong answers."""
-    names = [html.escape(row["name"]) for row in facts["classes"]]
+    names = [html.escape(plain(row["name"])) for row in facts["classes"]]
     summary = "".join(f"<p>{html.escape(row)}</p>" for row in (lines(facts)[:2] + lines(facts)[-1:]))
     never = facts["never_named"]
-    summary += f"<p><strong>Never named: {html.escape(', '.join(never))}</strong></p>" if never else ""
+    summary += f"<p><strong>Never named: {html.escape(_listed(never))}</strong></p>" if never else ""
     by_class = _table(
         ("class", "precision", "recall", "F1", "images"),
         [
@@ -275,6 +276,10 @@ def report_page(facts: dict[str, Any], split: Split, title: str) -> str:
     )
 
 
+def _listed(names: list[str]) -> str:
+    return plain(", ".join(names))
+
+
 def _percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{share:.1%}"
 
@@ -289,7 +294,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def _figure(row: dict[str, Any], split: Split) -> str:
     """One image and what it was taken for."""
     image = split.images[row["place"]]
-    said = html.escape(f"{row['is']}, called {row['called']} ({row['probability']:.0%})")
+    said = html.escape(plain(f"{row['is']}, called {row['called']} ({row['probability']:.0%})"))
     return f'<figure><img src="{picture(image)}" alt="{said}"><figcaption>{said}</figcaption></figure>'
 
 

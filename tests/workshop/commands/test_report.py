@@ -13,7 +13,15 @@ from vitbook.data import Split, digits
 from vitbook.imbalance import balanced_accuracy, macro_f1
 from vitbook.training import Evaluation
 from vitbook_workshop.commands import main
-from vitbook_workshop.commands.report import WORST, report, report_page, write_report
+from vitbook_workshop.commands.report import (
+    WORST,
+    lines,
+    report,
+    report_page,
+    report_targets,
+    target_lines,
+    write_report,
+)
 
 NAMES = ("cat", "<script>alert(1)</script>", "\x1b[31mred", "never")
 
@@ -55,12 +63,21 @@ def test_both_kinds_of_file_are_whole_and_run_nothing(seen, tmp_path):
     facts = report(result, NAMES, split)
     write_report(facts, tmp_path / "new" / "it.json", "")
     read = json.loads((tmp_path / "new" / "it.json").read_text())
+    assert tuple(row["name"] for row in read["classes"]) == NAMES and {row["is"] for row in read["worst"]} <= {*NAMES}
+    assert "\x1b" not in "".join(lines(facts))
     assert read["classes"][3]["precision"] is None and read["images"] == 120 and "temperature" not in read
     write_report(facts, tmp_path / "it.html", report_page(facts, split, "a <run>"))
     page = BeautifulSoup((tmp_path / "it.html").read_text(), "html.parser")
     assert not page.find_all("script") and "\x1b" not in str(page)
     assert len(page.find_all("img")) == len(facts["worst"]) and page.h1.text == "a <run>"
     assert NAMES[1] in page.find_all("table")[0].text
+
+
+def test_labels_are_named_as_they_are_and_escaped_where_they_are_shown(seen):
+    logits = seen[0].logits
+    facts = report_targets(Evaluation(logits, (logits > 0).float(), "labels"), NAMES, (0.0, 1.0))
+    assert tuple(row["name"] for row in facts["labels"]) == NAMES
+    assert "\x1b" not in "".join(target_lines(facts)) and r"\x1b[31mred" in "".join(target_lines(facts))
 
 
 def test_evaluate_writes_a_report(tmp_path, monkeypatch, capsys):
