@@ -129,6 +129,7 @@ def export(weights: Pretrained, file: str | Path, to: str = "onnx", any_size: bo
         _need("onnx", "onnxscript", "onnxruntime")
     program = traced(weights.model, any_size, most if to == "pt2" else None)
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=file.parent, prefix=".") as folder:
             part = Path(folder, file.name)
             if to == "pt2":

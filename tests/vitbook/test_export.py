@@ -193,9 +193,9 @@ def test_all_of_the_preprocessing_is_stated(style):
 def test_what_a_number_was_standardized_by_is_stated(tmp_path):
     stated = {"task": "number", "scale": [51.0, 7.0]}
     weights = replace(weights_of(small(depth=1, num_classes=1)), facts=stated | {"about": "not for others"})
-    facts = load_exported(export(weights, tmp_path / "model.pt2", "pt2"))[1]
+    facts = load_exported(export(weights, tmp_path / "new" / "model.pt2", "pt2"))[1]
     assert stated.items() <= facts.items() and "about" not in facts
-    assert json.loads((tmp_path / "model.pt2.json").read_text()) == facts
+    assert json.loads((tmp_path / "new" / "model.pt2.json").read_text()) == facts
 
 
 @with_onnx
@@ -223,7 +223,8 @@ def test_a_file_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
 def test_a_name_of_another_format_is_refused(name, to, tmp_path):
     suffix = ".pt2" if to == "pt2" else ".onnx"
     with pytest.raises(ValueError, match=rf"in the format {to} must end in {suffix}, got .*{name}"):
-        export(weights_of(small()), tmp_path / name, to)
+        export(weights_of(small()), tmp_path / "new" / name, to)
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_unknown_format_is_refused(tmp_path):
