@@ -71,7 +71,9 @@ def write_card(checkpoint: Path, folder: Path, license: str, data_dir: Path | No
         alone.load_state_dict(open_weights(checkpoint).content)
         layout = TIMM if str(run.init).startswith("timm:") else TRANSFORMERS
         save_adapter(alone, folder / "adapter", str(run.init).removeprefix("hf:"), layout)
-    write_whole(folder / "README.md", _readme(run, weights, license, right, count, without).encode())
+    write_whole(
+        folder / "README.md", _readme(run, weights, license, right, count, without).encode(errors="backslashreplace")
+    )
     x = torch.randn(4, model.config.channels, *weights.preprocessing.image_size)
     with torch.no_grad():
         there = [open_model(folder)] if without else [load_pretrained(folder), load_pretrained(folder / "timm")]
@@ -80,7 +82,8 @@ def write_card(checkpoint: Path, folder: Path, license: str, data_dir: Path | No
 
 
 def _text(facts: Mapping[str, Any]) -> bytes:
-    return (json.dumps(facts, indent=2, default=str, ensure_ascii=False) + "\n").encode()
+    text = json.dumps(facts, indent=2, default=str, ensure_ascii=False) + "\n"
+    return text.encode(errors="backslashreplace")  # a byte of a name that is no UTF-8 becomes JSON's escape
 
 
 def _tensors(state: Mapping[str, Tensor]) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -59,6 +60,17 @@ def test_transformers_loads_the_folder_with_equal_logits(run, tmp_path):
     again = load_pretrained(card.folder)
     assert again.class_names == tuple(map(str, range(10)))
     assert_close(again.preprocessing.mean, open_model(run).preprocessing.mean)
+
+
+def test_a_name_that_is_no_utf_8_is_written_as_json_has_it(run, tmp_path, monkeypatch):
+    """As Python names a folder of a system that wrote Latin-1."""
+    weights = open_model(run)
+    names = ("Bl\udcfcte", "Käse", *weights.class_names[2:])
+    monkeypatch.setattr("vitbook_workshop.commands.card.open_model", lambda _: replace(weights, class_names=names))
+    card = write_card(run, tmp_path / "card", "mit")
+    assert not card.without and load_pretrained(card.folder).class_names == names
+    assert json.loads((card.folder / "timm" / "config.json").read_text(encoding="utf-8"))["label_names"] == [*names]
+    assert "Käse" in (card.folder / "config.json").read_text(encoding="utf-8")
 
 
 @pytest.mark.peers
