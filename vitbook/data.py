@@ -270,7 +270,8 @@ def load_dataset(
         package are downloaded once, verified, and kept in `vitbook._downloads.fetching.cache_dir()`.
     validation: the share of the training images to set apart, 0 for none; `seed` says which. It never touches the test.
     image_size: for a folder, the side in pixels to which each image is cropped and scaled; 64 by default.
-    in_files, workers, group, labels: of a folder, as in `load_folder`; masks: whether it is one for `load_masks`.
+    in_files, workers, group, labels: of a folder, as in `load_folder`; where there are no labels at their path, they
+        are looked for in data_dir, as the folder is; masks: whether it is one for `load_masks`.
     mirrors: addresses of folders to download from, tried before the known ones; progress: whether to show a bar.
 
     Raises ValueError for an unknown or ambiguous name and for files that are not what they should be;
@@ -279,6 +280,8 @@ def load_dataset(
     if data_dir is not None and not Path(data_dir).expanduser().is_dir():
         raise FileNotFoundError(f"data_dir must be a folder, and there is none at {data_dir}")
     folder = folder_of(name, data_dir)
+    if labels is not None and data_dir is not None and not labels.exists():
+        labels = folder_of(labels, data_dir)
     public = str(name) in ("digits", *SOURCES) and not (isinstance(name, Path) and folder.is_dir())
     if public and any(map(looks_like_image, folder.glob("*/*"))):
         other = f"name the folder './{name}', or work in another directory for the public one"
@@ -403,7 +406,7 @@ def load_masks(
     as in `load_folder`.
 
     Raises ValueError for a folder without both, an image without a mask, a mask that is no PNG, of another size, in
-    colors or with a level that has no name, and where there are fewer than two classes or images.
+    colors or with a level that has no name, names that are not in UTF-8, and fewer than two classes or images.
     """
     images, masks, names, _ = masks_in(folder, image_size, workers)
     groups = None if group is None else groups_of([Path(path) for path in images.paths], folder, group)
@@ -433,7 +436,10 @@ def masks_in(
     highest = int(np.flatnonzero(there.any(axis=0)).max(initial=0))
     names = tuple(map(str, range(highest + 1)))
     if (listed := folder / "classes.txt").is_file():
-        names = tuple(name.strip() for name in read_whole(listed).decode("utf-8-sig", "replace").split("\n"))
+        try:
+            names = tuple(name.strip() for name in read_whole(listed).decode("utf-8-sig").split("\n"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{listed} is no text in UTF-8: {error}") from None
         names = names[: max((i + 1 for i, name in enumerate(names) if name), default=0)]
     if highest >= len(names):
         mask = masks[int(there[:, highest].argmax())]

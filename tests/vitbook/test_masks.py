@@ -221,6 +221,10 @@ def test_a_run_ends_with_the_same_weights_whoever_reads_and_wherever_it_is_inter
             lambda folder: Image.new("I;16", (128, 100), 700).save(folder / "masks" / "0.png"),
             r"0\.png has level 700: classes are levels below 255$",
         ),
+        (
+            lambda folder: (folder / "classes.txt").write_bytes("Hund\nKätzchen".encode("latin-1")),
+            r"classes\.txt is no text in UTF-8: .*0xe4",
+        ),
         (lambda folder: (folder / "masks" / "0.png").write_bytes(b"GIF89a"), r"0\.png cannot be read as a mask"),
         (lambda folder: shutil.rmtree(folder / "masks"), r"must hold the folders images and masks$"),
         (
