@@ -17,7 +17,7 @@ from vitbook.engine import evaluated, fingerprint
 from vitbook.pretrained import Pretrained
 from vitbook.recorded import RECORDED
 from vitbook.runtime import device
-from vitbook_workshop.training_runs.settings import RECIPES, Run, load_images, read_run
+from vitbook_workshop.training_runs.settings import RECIPES, Run, image_folder, load_images, read_run
 from vitbook_workshop.training_runs.trained_models import open_model
 
 SPLITS = ("train", "validation", "test")
@@ -57,11 +57,16 @@ def open_run(checkpoint: Path, data_dir: Path | None = None) -> OpenedRun:
     """A trained model, and the images that it was trained on and is tested on.
 
     checkpoint: as in `open_model`, with run.json beside it; data_dir: where the data set's files are now. Raises
-    ValueError where the images are others than they were.
+    ValueError where the images are others than they were, FileNotFoundError where there are none.
     """
     weights = open_model(checkpoint)
     run = read_run((checkpoint if checkpoint.is_dir() else checkpoint.parent) / "run.json")
-    data = load_images(replace(run, data_dir=data_dir or run.data_dir))
+    now = replace(run, data_dir=data_dir or run.data_dir)
+    if (folder := image_folder(now)) and not folder.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {folder}: say with --data-dir in which folder {run.dataset} is now"
+        )
+    data = load_images(now)
     if data.class_names != weights.class_names:
         raise ValueError(f"{checkpoint} knows classes {weights.class_names}, {run.dataset} has {data.class_names}")
     known = weights.facts.get("images")

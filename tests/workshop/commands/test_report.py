@@ -125,26 +125,35 @@ def test_predict_says_none_of_these_as_often_as_it_may(tmp_path, monkeypatch, ca
 def test_labels_and_numbers_go_through_the_same_commands(tmp_path, monkeypatch, capsys, kind):
     monkeypatch.chdir(tmp_path)
     rows = [f"file,{kind}"]
+    Path("flat").mkdir()
     for i in range(60):
         level = 4 * i
-        Image.new("RGB", (8, 8), (level, 255 - level, 90)).save(f"{i}.png")
+        Image.new("RGB", (8, 8), (level, 255 - level, 90)).save(f"flat/{i}.png")
         rows.append(
             f"{i}.png,{('bright' if i > 30 else '') + (';tail' if i % 2 else '') if kind == 'labels' else level}"
         )
     Path("table.csv").write_text("\n".join(rows))
     sizes = "--image-size 8 --patch-size 4 --dim 12 --depth 1 --num-heads 3 --mlp-dim 20 --epochs 30 --affine 0"
-    options = f"--dataset . --labels table.csv --batch-size 8 --folder ../run-{kind} --no-progress --label-smoothing 0"
+    options = (
+        f"--dataset flat --labels table.csv --batch-size 8 --folder ../run-{kind} --no-progress --label-smoothing 0"
+    )
     assert main(["train", *sizes.split(), *options.split()]) == 0
     for suffix in ("json", "html"):
         assert main(["evaluate", f"../run-{kind}", "--report", f"out.{suffix}"]) == 0
     capsys.readouterr()
     facts = json.loads(Path("out.json").read_text())
     assert facts["images"] == 12 and "<pre>" in Path("out.html").read_text()
-    assert main(["predict", "58.png", "--checkpoint", f"../run-{kind}"]) == 0
-    said = capsys.readouterr().out.strip().removeprefix("58.png: ")
+    assert main(["predict", "flat/58.png", "--checkpoint", f"../run-{kind}"]) == 0
+    said = capsys.readouterr().out.strip().removeprefix("flat/58.png: ")
     if kind == "number":
         assert facts["r2"] > 0.7 and abs(float(said) - 232) < 70
     else:
         assert facts["labels"][0]["average_precision"] > 0.9 and said.startswith("bright ")
-    assert main(["predict", "58.png", "--checkpoint", f"../run-{kind}", "--unknown", "0.2"]) == 1
+    assert main(["predict", "flat/58.png", "--checkpoint", f"../run-{kind}", "--unknown", "0.2"]) == 1
     assert "unknown is for classes" in capsys.readouterr().err
+    (tmp_path / "moved").mkdir()
+    for path in (tmp_path / "flat", tmp_path / "table.csv"):
+        path.rename(tmp_path / "moved" / path.name)
+    assert main(["evaluate", f"../run-{kind}"]) == 1
+    assert "there is no folder flat: say with --data-dir in which folder flat is now" in capsys.readouterr().err
+    assert main(["evaluate", f"../run-{kind}", "--data-dir", "moved"]) == 0
