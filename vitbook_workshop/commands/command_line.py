@@ -198,8 +198,9 @@ class Predict:
     # images is turned away falsely, as 0.05
     unknown: float | None = None
     by: Literal["energy", "probability"] = "energy"  # what tells how unlike: all logits, or the largest probability
-    # where a model of --task segment puts what it says: NAME_mask.png, whose levels are classes, and NAME_overlay.png
-    masks: Path = Path("predicted")
+    # where a model of --task segment puts what it says: NAME_mask.png, whose levels are classes, and NAME_overlay.png;
+    # by default in the folder predicted
+    masks: Path | None = None
     data_dir: Path | None = None  # where the run's images are, if no longer where they were, for --unknown
     device: Device = "auto"  # where to compute; auto takes a CUDA GPU if there is one; mps, Apple's, has not been tried
 
@@ -307,7 +308,6 @@ class Export:
 
         out = self.out or Path({"int8": "model.int8.onnx"}.get(self.to, f"model.{self.to}"))
         weights = trained_models.open_model(_source(self.checkpoint, self.weights))
-        out.parent.mkdir(parents=True, exist_ok=True)
         weights.model.cpu()  # where the graph is traced
         export.export(weights, out, self.to, self.any_size, self.most)
         off, largest = export.difference(out, weights.model)

@@ -101,7 +101,7 @@ def classifier(
     top: int = 3,
     names: Sequence[str] = (),
     unknown: Callable[[Tensor], Tensor] | None = None,
-    masks: Path = Path("predicted"),
+    masks: Path | None = None,
 ) -> Callable[[Path], list[tuple[str, float]]]:
     """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
@@ -110,13 +110,15 @@ def classifier(
     source: as in `open_model`, or with names as in `text_towers.load_towers`. Of each image, what the weights want to
     see is taken; a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts
     for weights with a text tower; unknown: says of logits (B, K) which show none of the classes (B,), for which nothing
-    is named; masks: a folder for what a model says that names the class of each pixel, see `segmented`: the likeliest
-    classes are then those of most pixels, and probabilities are their shares.
-    Raises ValueError for weights without a head, and for those that need names; what it returns, for a file that is no
-    image.
+    is named; masks: a folder for what a model says that names the class of each pixel, "predicted" if None, see
+    `segmented`: the likeliest classes are then those of most pixels, and probabilities are their shares.
+    Raises ValueError for weights without a head, for those that need names, and for masks of any other model; what it
+    returns, for a file that is no image.
     """
     if top < 1:
         raise ValueError(f"top must be at least 1, got {top}")
+    if masks and names:
+        raise ValueError("masks are what a model of --task segment says, and names ask another: drop one")
     if names:
         answer_to, preprocessing = _by_words(source, names)
     else:
@@ -124,8 +126,12 @@ def classifier(
         if weights.facts.get("task") == "masks":
             from vitbook_workshop.training_runs.segmented import segmented
 
-            return lambda image: segmented(weights, image, masks, top)
+            return lambda image: segmented(weights, image, masks or Path("predicted"), top)
         _check_head(source, weights)
+        if masks:
+            raise ValueError(
+                f"masks are what a model of --task segment says, and {source} answers with {task_of(weights)}"
+            )
         answer_to, preprocessing = weights.model, weights.preprocessing
 
     @torch.no_grad()

@@ -314,6 +314,8 @@ HUGE = str(10**23)
         ("predict --weights {headless} {digit}", 1, "have no head, and so name no classes"),
         ("predict {digit} --checkpoint {trained} --weights vitbook:mae", 1, "name a checkpoint or weights, got both: "),
         ("predict {digit} --weights cifar10", 1, "unknown weights 'cifar10', did you mean 'vitbook:cifar10'?"),
+        ("export {trained} --out runs/new.foo", 1, "in the format onnx must end in .onnx, got runs/new.foo"),
+        ("predict {digit} --checkpoint {trained} --masks x", 1, "masks are what a model of --task segment says, and "),
         ("train --init {file} --lora-rank 4", 2, "lora_rank 4 needs tune lora, got tune all"),
         ("train --validation 1.5", 2, "validation must lie in 0 … 1, got 1.5"),
         pytest.param(
