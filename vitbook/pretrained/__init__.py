@@ -5,6 +5,7 @@ translating.py      their names → ours, and back
 published.py        the weights that can be had by name
 hub.py              any other model of the Hugging Face Hub
 config_files.py     config.json and its like beside weights → what need not be guessed
+image_processors.py what such files state of images → arguments of `Preprocessing`
 weight_files.py     file → tensors, without running anything that the file contains
 loading.py          tensors → model
 refused_formats.py  what is not read, called by its name in errors

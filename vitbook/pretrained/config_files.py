@@ -1,13 +1,14 @@
 """What a library's own files beside weights state of them: `save_pretrained`, timm's `save_for_hf`, OpenCLIP."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from vitbook._common.files import read_json
-from vitbook.pretrained.preprocessing import INTERPOLATIONS
+from vitbook.pretrained.image_processors import cropped, moments, seen_by_transformers
 from vitbook.pretrained.published import imagenet_classes
 from vitbook.pretrained.refused_formats import named
 
@@ -64,17 +65,35 @@ def read_stated(folder: Path) -> Stated:
     """What the files in a folder state. Raises ValueError, with the file, for other families and for nonsense."""
     for name, read in (("config.json", _of_a_config), ("open_clip_config.json", _of_openclip)):
         if (config := read_json(folder / name)) is not None:
-            try:
-                stated = read(config, lambda name: read_json(folder / name))
-            except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as error:
-                kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
-                raise ValueError(f"{folder / name}: {kind}{error}") from None
+            with _errors_in(folder / name):
+                stated = read(config)
             if stated:
-                return stated
+                return _with_processor(stated, folder) if "model_type" in config else stated
     return Stated()
 
 
-def _of_a_config(config: dict, beside: Callable[[str], dict | None]) -> Stated | None:
+@contextmanager
+def _errors_in(path: Path) -> Iterator[None]:
+    """Name the file in an error of what reads its contents."""
+    try:
+        yield
+    except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
+        raise ValueError(f"{path}: {kind}{error}") from None
+
+
+def _with_processor(stated: Stated, folder: Path) -> Stated:
+    """The same with what the image processor in a folder of transformers states."""
+    for name in ("preprocessor_config.json", "processor_config.json"):
+        config = read_json(folder / name) or {}
+        if processor := config.get("image_processor") if name.startswith("processor") else config:
+            with _errors_in(folder / name):
+                seen, notes = seen_by_transformers(processor)
+            return replace(stated, source=f"config.json and {name}", seen=seen, notes=(*stated.notes, *notes))
+    return stated
+
+
+def _of_a_config(config: dict) -> Stated | None:
     """What a config.json states: timm's names an architecture, that of transformers a model_type; others nothing."""
     if "architecture" in config:
         return _of_timm(config)
@@ -100,12 +119,7 @@ def _of_a_config(config: dict, beside: Callable[[str], dict | None]) -> Stated |
     labels = config.get("id2label") or {}
     names = tuple(str(labels[key]) for key in sorted(labels, key=int))
     names = () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
-    processor = beside("preprocessor_config.json")
-    if processor is None:
-        processor = (beside("processor_config.json") or {}).get("image_processor")
-    seen, notes = _seen_by_transformers(processor) if processor else ({}, ())
-    files = "config.json" + (" and preprocessor_config.json" if processor else "")
-    return Stated(files, model, seen, names, "", kind.startswith("dinov"), notes)
+    return Stated("config.json", model, class_names=names, any_size=kind.startswith("dinov"))
 
 
 def _of_timm(config: dict) -> Stated:
@@ -141,18 +155,18 @@ def _of_timm(config: dict) -> Stated:
     notes: tuple[str, ...] = ()
     if "mean" in cfg and "std" in cfg:
         crop, mode = float(cfg.get("crop_pct") or 0.875), cfg.get("crop_mode") or "center"
-        seen = _moments(cfg, "mean", "std") | _cut(crop, squeeze=mode == "squash")
+        seen = moments(cfg, "mean", "std") | cropped(crop, squeeze=mode == "squash")
         notes = () if mode in ("center", "squash") else (f"crop_mode {mode!r} is not known: center is assumed",)
     return Stated("config.json", model, seen, tuple(map(str, names)), "timm", False, notes)
 
 
-def _of_openclip(config: dict, _: object) -> Stated:
+def _of_openclip(config: dict) -> Stated:
     """What OpenCLIP's open_clip_config.json states of its image tower."""
     whole, cfg = config["model_cfg"], config.get("preprocess_cfg") or {}
     tower = whole["vision_cfg"]
     seen: dict[str, Any] = {}
     if "mean" in cfg and "std" in cfg:
-        seen = _moments(cfg, "mean", "std") | _cut(1.0, squeeze=cfg.get("resize_mode") == "squash")
+        seen = moments(cfg, "mean", "std") | cropped(1.0, squeeze=cfg.get("resize_mode") == "squash")
     if name := tower.get("timm_model_name"):
         pool = {"global_pool": tower.get("timm_pool")}
         base = _of_timm({"architecture": name, "img_size": tower.get("image_size")} | pool)
@@ -163,54 +177,6 @@ def _of_openclip(config: dict, _: object) -> Stated:
     model = dict(num_heads=_whole(tower, "width") // int(tower.get("head_width", 64)), norm_eps=1e-5)
     model |= dict(activation="quick_gelu" if quick else "gelu") | _sizes(tower, "image_size")
     return Stated("open_clip_config.json", model, seen, (), "hf")
-
-
-def _seen_by_transformers(processor: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What an image processor of transformers does to an image, and what of it is not known here."""
-    p = {"do_resize": True, "do_rescale": True, "do_normalize": True} | dict(processor)
-    scale = 255 * float(p.get("rescale_factor", 1 / 255)) if p["do_rescale"] else 255.0  # of levels from 0 to 1
-    p |= {} if p["do_normalize"] else {"image_mean": 0, "image_std": 1}
-    seen = _moments(p, "image_mean", "image_std")
-    seen |= {name: tuple(moment / scale for moment in seen[name]) for name in ("mean", "std")}
-    notes = [f"{key} of the image processor is not read" for key in ("do_pad", "do_flip_channel_order") if p.get(key)]
-    resample = p.get("resample", p.get("interpolation"))
-    if isinstance(resample, int) and 0 <= resample < len(INTERPOLATIONS):
-        seen |= dict(interpolation=INTERPOLATIONS[resample])
-    elif str(resample).lower() in INTERPOLATIONS:
-        seen |= dict(interpolation=str(resample).lower())
-    size, cut = (_edges(p.get(key)) for key in ("size", "crop_size"))
-    if not p["do_resize"] or not size:
-        return seen, (*notes, *(["the image processor states no size"] if "patch_size" not in p else []))
-    cut = cut if p.get("do_center_crop") and cut else {}
-    squeeze, short = "height" in size, size.get("shortest_edge") or min(size.values())
-    sides = (cut or size) if "height" in (cut or size) else {"height": short, "width": short}
-    height, width = sides["height"], sides["width"]
-    if squeeze and cut and size["height"] * width != size["width"] * height:
-        notes.append(f"size {size} and crop_size {cut} of the image processor have other proportions")
-    return seen | dict(image_size=(height, width)) | _cut(min(min(height, width) / short, 1.0), squeeze), tuple(notes)
-
-
-def _cut(crop: float, squeeze: bool) -> dict[str, Any]:
-    """The arguments of `Preprocessing` for what is scaled, or squeezed, and cut."""
-    if squeeze:
-        return dict(crop=None) if crop == 1 else dict(crop=crop, squeeze=True)
-    return dict(crop=crop, scale_first=True)
-
-
-def _edges(size: Any) -> dict[str, int]:
-    """A size of transformers, in any of the ways it was written."""
-    if isinstance(size, dict):
-        return {key: int(value) for key, value in size.items() if key in ("height", "width", "shortest_edge") and value}
-    if isinstance(size, list | tuple) and len(size) == 2:
-        return dict(height=int(size[0]), width=int(size[1]))
-    return dict(height=int(size), width=int(size)) if isinstance(size, int) else {}
-
-
-def _moments(config: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Mean and standard deviation by these names, and how to interpolate where that has a name, too."""
-    both = (config[name] if isinstance(config[name], list) else [config[name]] * 3 for name in names)
-    given = {"interpolation": config["interpolation"]} if isinstance(config.get("interpolation"), str) else {}
-    return dict(zip(("mean", "std"), (tuple(map(float, moment)) for moment in both), strict=True)) | given
 
 
 def _sizes(config: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -77,6 +77,15 @@ def test_an_image_becomes_what_their_processor_makes_of_it(tmp_path, name, setti
     assert same and not any("assumed" in note for note in ours.notes)
 
 
+@pytest.mark.parametrize("file", ["preprocessor_config.json", "processor_config.json"])
+def test_an_error_names_the_file_that_was_read(tmp_path, file):
+    saved(tmp_path)
+    processor = {"size": 24, "image_std": [0.5] * 3}
+    (tmp_path / file).write_text(json.dumps({"image_processor": processor} if file.startswith("proc") else processor))
+    with pytest.raises(ValueError, match=f"{file}: image_mean: expected a number for each channel, got nothing"):
+        load_pretrained(tmp_path)
+
+
 def test_timm_and_openclip_state_their_own_way(tmp_path):
     cfg = dict(mean=[0, 0, 0], std=[1, 1, 1], crop_pct=0.95, crop_mode="squash", interpolation="bilinear", tag="x")
     config = dict(architecture="vit_base_patch32_siglip_256", global_pool="avg", pretrained_cfg=cfg, label_names=["a"])
