@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitbook._common.files import read_json
+from vitbook._common.suggestions import listed
 from vitbook.pretrained.image_processors import cropped, moments, seen_by_transformers
 from vitbook.pretrained.published import imagenet_classes
 from vitbook.pretrained.refused_formats import named
@@ -45,6 +46,8 @@ _ARGUMENTS = set(
     "patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init dynamic_img_size "
     "dynamic_img_pad proj_bias".split()
 )
+# problem_type of transformers: what it makes of a head's numbers, as its pipeline does
+_TASKS = {"single_label_classification": "classes", "multi_label_classification": "labels", "regression": "number"}
 _POOLS = {"token": "class", "avg": "mean"}
 
 
@@ -56,6 +59,7 @@ class Stated:
     model: Mapping[str, Any] = field(default_factory=dict)  # fields of `ModernConfig`
     seen: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Preprocessing`
     class_names: tuple[str, ...] = ()
+    task: str = "classes"  # what the head answers, one of `vitbook.targets.TASKS`
     kernel: str = ""  # how the library interpolates positions, a key of `KERNELS`
     any_size: bool = False  # whether the library's model takes images of the size that `seen` has
     notes: tuple[str, ...] = ()  # what could not be read
@@ -116,10 +120,20 @@ def _of_a_config(config: dict) -> Stated | None:
     model |= _sizes(tower, "image_size")
     shapes = {"dim": "hidden_size", "depth": "num_hidden_layers", "patch_size": "patch_size"}
     model |= {ours: _whole(tower, theirs) for ours, theirs in shapes.items() if tower.get(theirs) is not None}
-    labels = config.get("id2label") or {}
-    names = tuple(str(labels[key]) for key in sorted(labels, key=int))
-    names = () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
-    return Stated("config.json", model, class_names=names, any_size=kind.startswith("dinov"))
+    if (problem := config.get("problem_type") or "single_label_classification") not in _TASKS:
+        raise ValueError(f"problem_type {problem!r}: known are {', '.join(_TASKS)}")
+    names, notes = _labels(config.get("id2label") or {})
+    task, any_size = _TASKS[problem], kind.startswith("dinov")
+    return Stated("config.json", model, class_names=names, task=task, any_size=any_size, notes=notes)
+
+
+def _labels(labels: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of classes 0 … K − 1, none where they are transformers' own, and a note of what names other classes."""
+    classes = [str(k) for k in range(len(labels))]
+    if not isinstance(labels, dict) or labels.keys() != {*classes}:
+        return (), (f"class names: expected id2label of 0 … {len(classes) - 1}, got {listed(labels)}: not taken",)
+    names = tuple(str(labels[k]) for k in classes)
+    return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names, ()
 
 
 def _of_timm(config: dict) -> Stated:
@@ -157,7 +171,7 @@ def _of_timm(config: dict) -> Stated:
         crop, mode = float(cfg.get("crop_pct") or 0.875), cfg.get("crop_mode") or "center"
         seen = moments(cfg, "mean", "std") | cropped(crop, squeeze=mode == "squash")
         notes = () if mode in ("center", "squash") else (f"crop_mode {mode!r} is not known: center is assumed",)
-    return Stated("config.json", model, seen, tuple(map(str, names)), "timm", False, notes)
+    return Stated("config.json", model, seen, tuple(map(str, names)), kernel="timm", notes=notes)
 
 
 def _of_openclip(config: dict) -> Stated:
@@ -170,13 +184,13 @@ def _of_openclip(config: dict) -> Stated:
     if name := tower.get("timm_model_name"):
         pool = {"global_pool": tower.get("timm_pool")}
         base = _of_timm({"architecture": name, "img_size": tower.get("image_size")} | pool)
-        return Stated("open_clip_config.json", base.model, seen, (), "timm")
+        return Stated("open_clip_config.json", base.model, seen, kernel="timm")
     if (pool := tower.get("pool_type", "tok")) != "tok" or tower.get("attentional_pool"):
         raise ValueError(f"pool_type {pool!r}: of OpenCLIP's towers, those are read that give the class token")
     quick = bool(whole.get("quick_gelu"))
     model = dict(num_heads=_whole(tower, "width") // int(tower.get("head_width", 64)), norm_eps=1e-5)
     model |= dict(activation="quick_gelu" if quick else "gelu") | _sizes(tower, "image_size")
-    return Stated("open_clip_config.json", model, seen, (), "hf")
+    return Stated("open_clip_config.json", model, seen, kernel="hf")
 
 
 def _sizes(config: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class Pretrained:
     notes: tuple[str, ...]  # what was dropped, created or assumed
     names: Layout = field(default=VITBOOK, repr=False)  # of the tensors in the source, for `to_source`
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what a checkpoint of ours states
+    task: str = "classes"  # what the head answers, one of `vitbook.targets.TASKS`
 
 
 def load_pretrained(
@@ -150,7 +151,10 @@ def load_pretrained(
     known = class_names if keeps_head and len(class_names) == config.num_classes else None
     if class_names and keeps_head and known is None and config.num_classes and not entry:
         notes.append(f"class names: {len(class_names)} are stated for {config.num_classes} classes, and not taken")
-    return Pretrained(model.eval(), preprocessing, known, weights.family, tuple(notes), weights.layout, facts)
+    task = facts.get("task", stated.task) if keeps_head else "classes"
+    if task == "classes" and model.config.num_classes == 1:  # of one, a softmax would always say 100 %
+        task = "labels"
+    return Pretrained(model.eval(), preprocessing, known, weights.family, tuple(notes), weights.layout, facts, task)
 
 
 def load_weights(model: VisionTransformer, state: Mapping[str, Tensor]) -> None:

@@ -47,7 +47,7 @@ def open_model(source: Path | str) -> Pretrained:
         refuse_pipes(Path(source))
     opened = replace(open_weights(source), once=True)
     weights = _convolutional(opened) if "widths" in (opened.facts.get("model") or ()) else load_pretrained(opened)
-    if opened.facts.get("task") == "masks":
+    if weights.task == "masks":
         weights = _segmenting(weights, opened)
     say_what_is_assumed(weights.notes)
     weights.model.to(device())
@@ -61,7 +61,8 @@ def _convolutional(opened: OpenedWeights) -> Pretrained:
     model.load_state_dict(opened.content)
     moments = {name: tuple(facts[name]) for name in ("mean", "std")}
     preprocessing = Preprocessing(image_size=model.config.image_size, **STYLES["vitbook"] | moments)
-    return Pretrained(model, preprocessing, tuple(facts["class_names"]), "vitbook", (), facts=facts)
+    names, task = tuple(facts["class_names"]), facts.get("task", "classes")
+    return Pretrained(model, preprocessing, names, "vitbook", (), facts=facts, task=task)
 
 
 def _segmenting(weights: Pretrained, opened: OpenedWeights) -> Pretrained:
@@ -105,7 +106,8 @@ def classifier(
 ) -> Callable[[Path], list[tuple[str, float]]]:
     """What names the likeliest classes of an image file, and their probabilities, likeliest first.
 
-    Of a model that gives a number, its name is the number, and nan stands in place of a probability.
+    Of a model that gives a number, its name is the number, and nan stands in place of a probability; of several numbers
+    each stands behind its name. Of labels, of which several may hold, the probability is each one's own.
 
     source: as in `open_model`, or with names as in `text_towers.load_towers`. Of each image, what the weights want to
     see is taken; a model of one channel sees it in gray. top: how many classes; names: what the classes are, as prompts
@@ -123,7 +125,7 @@ def classifier(
         answer_to, preprocessing = _by_words(source, names)
     else:
         weights = open_model(source)
-        if weights.facts.get("task") == "masks":
+        if weights.task == "masks":
             from vitbook_workshop.training_runs.segmented import segmented
 
             return lambda image: segmented(weights, image, masks or Path("predicted"), top)
@@ -145,21 +147,25 @@ def classifier(
 
 
 def said_by(weights: Pretrained, logits: Tensor, top: int = 1) -> list[tuple[str, float]]:
-    """What the logits of one image mean, (K,): the likeliest classes or labels and their probabilities, or a number.
+    """What the logits of one image mean, (K,): the likeliest classes or labels and their probabilities, or numbers.
 
-    Beside a number stands nan. It is printed to a thousandth of the standard deviation of those that were learned.
+    Beside a number stands nan. It is printed to a thousandth of the standard deviation of those that were learned; of
+    several, behind its name.
     """
-    task, scale = task_of(weights), weights.facts.get("scale", (0.0, 1.0))
-    if task == "number":
-        places = max(0, 3 - math.floor(math.log10(scale[1])))
-        return [(f"{logits.item() * scale[1] + scale[0]:.{places}f}", math.nan)]
-    return _likeliest(logits.sigmoid() if task == "labels" else logits.softmax(dim=-1), weights.class_names or (), top)
+    task, scale, known = task_of(weights), weights.facts.get("scale", (0.0, 1.0)), weights.class_names or ()
+    if task != "number":
+        return _likeliest(logits.sigmoid() if task == "labels" else logits.softmax(dim=-1), known, top)
+    places = max(0, 3 - math.floor(math.log10(scale[1])))
+    numbers = [f"{number:.{places}f}" for number in (logits * scale[1] + scale[0]).tolist()]
+    if len(numbers) > 1:
+        numbers = [f"{known[k] if known else f'number {k}'} {number}" for k, number in enumerate(numbers)]
+    return [(number, math.nan) for number in numbers]
 
 
 def task_of(weights: Pretrained) -> str:
     """What a model answers with, one of `vitbook.targets.TASKS`; "" where its head, if it has one, names nothing."""
     projects = any(line.ours == "head.weight" and "proj" in line.theirs for line in weights.names.outside)
-    return "" if projects or not weights.model.config.num_classes else weights.facts.get("task", "classes")
+    return "" if projects or not weights.model.config.num_classes else weights.task
 
 
 def _likeliest(probabilities: Tensor, known: Sequence[str], top: int) -> list[tuple[str, float]]:

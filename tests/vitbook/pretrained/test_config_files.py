@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from vitbook.data import photograph
 from vitbook.pretrained import load_pretrained
 from vitbook.pretrained.config_files import Stated, read_stated
+from vitbook_workshop.training_runs.trained_models import classifier
 
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures"]
@@ -77,6 +78,54 @@ def test_an_image_becomes_what_their_processor_makes_of_it(tmp_path, name, setti
     assert same and not any("assumed" in note for note in ours.notes)
 
 
+@pytest.mark.parametrize(
+    ("labels", "named"),
+    [
+        ({"1": "dog", "0": "cat"}, True),
+        ({"1": "cat", "2": "dog"}, False),
+        ({"cat": "cat", "dog": "dog"}, False),
+        (["cat", "dog"], False),
+        ({"0": "cat"}, False),
+    ],
+    ids=str,
+)
+def test_names_that_fit_no_class_cost_the_names_and_a_note(tmp_path, labels, named):
+    saved(tmp_path, num_labels=2)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"id2label": labels}))
+    loaded = load_pretrained(tmp_path)
+    assert loaded.class_names == (("cat", "dog") if named else None)
+    assert any(note.startswith("class names: ") for note in loaded.notes) == (not named)
+
+
+@pytest.mark.parametrize(
+    ("changes", "task"),
+    [
+        (dict(num_labels=3, problem_type="multi_label_classification"), "labels"),
+        (dict(num_labels=3, problem_type="single_label_classification"), "classes"),
+        (dict(num_labels=1), "labels"),
+        (dict(num_labels=1, problem_type="regression"), "number"),
+        (dict(num_labels=2, problem_type="regression"), "number"),
+    ],
+    ids=str,
+)
+def test_an_answer_is_what_their_pipeline_makes_of_the_head(tmp_path, changes, task):
+    theirs = saved(tmp_path, **changes, id2label={k: f"name {k}" for k in range(changes["num_labels"])}).float()
+    processor = transformers.ViTImageProcessorPil(size={"height": 24, "width": 24})
+    processor.save_pretrained(tmp_path)
+    CHINA.save(tmp_path / "china.png")
+    assert (load_pretrained(tmp_path).task, load_pretrained(tmp_path, num_classes=4).task) == (task, "classes")
+    pipeline = transformers.pipeline("image-classification", model=theirs, image_processor=processor)
+    expected = {one["label"]: one["score"] for one in pipeline(CHINA)}
+    answer = dict(classifier(str(tmp_path))(tmp_path / "china.png"))
+    if task != "number":
+        assert answer == pytest.approx(expected, abs=1e-5)
+    elif len(expected) == 1:
+        assert [*map(float, answer)] == pytest.approx([*expected.values()], rel=1e-3)
+    else:
+        assert {*answer} == {f"{name} {number:.4g}" for name, number in expected.items()}
+
+
 @pytest.mark.parametrize("file", ["preprocessor_config.json", "processor_config.json"])
 def test_an_error_names_the_file_that_was_read(tmp_path, file):
     saved(tmp_path)
@@ -106,6 +155,7 @@ def test_timm_and_openclip_state_their_own_way(tmp_path):
     ("config", "message"),
     [
         (dict(hidden_size=32), "config.json.*dim is 32 there, 64 in the weights"),
+        (dict(problem_type="ranking"), "problem_type 'ranking': known are single_label_classification, multi"),
         (dict(hidden_act="mish"), "activation 'mish': known are gelu"),
         (dict(model_type="beit"), "this is 'beit' of transformers; known are vit"),
         (dict(num_attention_heads="two"), "num_attention_heads: expected a whole number above 0, got 'two'"),
