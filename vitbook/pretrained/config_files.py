@@ -149,6 +149,7 @@ def _of_timm(config: dict) -> Stated:
     model = ({} if model.get("swiglu") or "_dinov3" in name else {"activation": "gelu"}) | model
     if unread := [key for key, value in arguments.items() if key not in _ARGUMENTS and value is not None]:
         raise ValueError(f"model_args: what {', '.join(map(repr, unread))} would change is not known here")
+    model |= dict(dim=_whole(config, "num_features")) if config.get("num_features") is not None else {}
     if arguments.get("num_heads") is not None:
         model |= dict(num_heads=_whole(arguments, "num_heads"))
     if arguments.get("act_layer") is not None:

@@ -46,6 +46,7 @@ class OpenedWeights:
     facts: dict[str, Any]  # beside the tensors in a checkpoint of ours; empty for all else
     published: Published | None = None
     stated: Stated = Stated()  # by files beside it
+    theirs: bool = True  # whether these speak of this file for sure, whose name is then one that the library gives
     part: str = ""  # which of several models in it: what follows # in its name
     once: bool = False  # whether one model alone is made of it, which may keep its memory
 
@@ -80,12 +81,13 @@ def load_pretrained(
 
     source: a file (.npz, .safetensors, or what torch.save writes, under any suffix) in the names of Google, big_vision,
         timm, torchvision, Hugging Face, or the authors of DeiT, DeiT-III, DINOv2, DINOv3, CLIP and SigLIP, of which the
-        image towers are read; a folder of `save_pretrained`, timm's `save_for_hf` or OpenCLIP, where what config.json
-        and preprocessor_config.json state is taken; a checkpoint of ours (.json, or the folder of a training run, for
-        its best weights); a key of `published.PUBLISHED`, as "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is
-        downloaded; any other model of the Hugging Face Hub, as in `fetch_from_hub`, "hf:facebook/dinov2-small";
-        "vitbook:NAME", which comes with the package; a dictionary of tensors; or what `open_weights` has opened
-        already. #NAME behind a file's name says which of several models in it, as dino.pth#teacher.
+        image towers are read; a folder of `save_pretrained`, timm's `save_for_hf` or OpenCLIP, or a file in one, where
+        what config.json and preprocessor_config.json state is taken if it fits the file; a checkpoint of ours (.json,
+        or the folder of a training run, for its best weights); a key of `published.PUBLISHED`, as
+        "timm:vit_tiny_patch16_224.augreg_in21k_ft_in1k", which is downloaded; any other model of the Hugging Face Hub,
+        as in `fetch_from_hub`, "hf:facebook/dinov2-small"; "vitbook:NAME", which comes with the package; a dictionary
+        of tensors; or what `open_weights` has opened already. #NAME behind a file's name says which of several models
+        in it, as dino.pth#teacher.
     num_classes: another number than the weights' makes a new head, all zeros; 0 makes none: the model gives features.
     image_size: in pixels; for another than the weights', the positions are interpolated.
     resize: how, a key of `KERNELS`; by default that of the weights' own source. The notes name it.
@@ -107,8 +109,11 @@ def load_pretrained(
     facts, entry, stated = opened.facts, opened.published, opened.stated
     with _errors_that_name(opened.source):
         tensors, nest, notes = tensors_in(opened.content, opened.part)
-        own = stated.model.get("image_size", image_size)
-        weights = _ours(tensors) if facts else translate(tensors, (own, own) if is_whole(own) else own)
+        asked: Any = (image_size, image_size) if is_whole(image_size) else image_size
+        weights = _ours(tensors) if facts else translate(tensors, stated.model.get("image_size", asked))
+        if stated.model and not opened.theirs and (why := _misfit(weights, stated)):
+            stated = Stated(notes=(f"not read: {stated.source}: {why}",))
+            weights = translate(tensors, asked)
         style = entry.family if entry else _style(weights, nest)
         if facts:  # a checkpoint of ours states everything
             config, preprocessing, class_names = _read_facts(facts)
@@ -199,9 +204,21 @@ def open_weights(
         if "#" in path.name and not path.exists():
             path, part = path.with_name(path.name.partition("#")[0]), path.name.partition("#")[2]
         entry = next((entry for entry in PUBLISHED.values() if entry.path == path.name), None)
-        theirs = path.is_dir() or path.name in IN_FOLDERS or ".safetensors.index" in path.name
-        stated = read_stated(path if path.is_dir() else path.parent) if theirs else Stated()
-        return OpenedWeights(name, *read_file(path), entry, stated, part)
+        theirs = path.is_dir() or path.name in IN_FOLDERS or path.name.endswith(".index.json")
+        content, facts = read_file(path)
+        if theirs:
+            stated = read_stated(path if path.is_dir() else path.parent)
+        else:
+            stated = Stated() if entry or facts else _stated_beside(path)
+        return OpenedWeights(name, content, facts, entry, stated, theirs, part)
+
+
+def _stated_beside(path: Path) -> Stated:
+    """What the folder of a file of any name states, or a note of why that cannot be read."""
+    try:
+        return read_stated(path.parent)
+    except ValueError as error:
+        return Stated(notes=(f"not read: {error}",))
 
 
 @contextmanager
@@ -363,15 +380,26 @@ def _config(
     shapes |= {name: value for name, value in later.items() if value} | weights.layout.settings
     if weights.layout.kernel == "timm" and (patch_size == 14 or (patch_size == 16 and dim < 1152)):
         shapes["activation"] = "gelu"  # of timm's SigLIPs, those of patches of 32 and the newest have the tanh form
-    for name in ("dim", "depth", "patch_size", "swiglu"):
-        if told.get(name, shapes.get(name)) != shapes.get(name):
-            raise ValueError(f"{stated.source}: {name} is {told[name]} there, {shapes.get(name)} in the weights")
+    if why := _misfit(weights, stated):
+        raise ValueError(f"{stated.source}: {why}")
+    if told.get("swiglu", swiglu) != swiglu:
+        raise ValueError(f"{stated.source}: swiglu is {told['swiglu']} there, {swiglu} in the weights")
     plain = {known.name: known.default for known in fields(ModernConfig)}
     shapes |= {name: value for name, value in told.items() if name in shapes or value != plain[name]}
     if shapes["pool"] == "class" and not shapes["class_token"]:
         raise ValueError(f"{stated.source}: the class token is pooled there, and the weights have none")
     plain = {known.name for known in fields(ViTConfig)}
     return (ViTConfig if shapes.keys() <= plain else ModernConfig)(**shapes)
+
+
+def _misfit(weights: Translation, stated: Stated) -> str:
+    """Where stated sizes are not those of the weights, in words; "" where they are."""
+    dim, *_, side = weights.tensors[PATCHES].shape
+    depth = sum(name.endswith("norm1.weight") for name in weights.tensors)
+    there = dict(dim=dim, depth=depth, patch_size=side)
+    there |= {"num_heads": weights.num_heads} if weights.num_heads else {}
+    wrong = [name for name in there if stated.model.get(name, there[name]) != there[name]]
+    return f"{wrong[0]} is {stated.model[wrong[0]]} there, {there[wrong[0]]} in the weights" if wrong else ""
 
 
 def _build(config: ViTConfig, weights: Translation, keep: bool) -> VisionTransformer:

@@ -196,3 +196,41 @@ def test_folders_hold_weights_in_several_ways(tmp_path, kind):
     else:
         save_file(state, tmp_path / kind) if "safe" in kind else torch.save(state, tmp_path / kind)
     assert load_pretrained(tmp_path).class_names == ("a", "b")
+
+
+@torch.no_grad()
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("name", ["pytorch_model.bin.index.json", "model.fp16.safetensors", "mine.pth"])
+def test_a_config_is_read_beside_weights_of_any_name(tmp_path, name):
+    theirs = saved(tmp_path, hidden_act="relu", num_labels=2, id2label={0: "a", 1: "b"})
+    torch.save(state := theirs.state_dict(), tmp_path / "mine.pth")
+    (tmp_path / "model.safetensors").rename(tmp_path / "model.fp16.safetensors")
+    index = {"weight_map": dict.fromkeys(state, "mine.pth")}
+    (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    ours, x = load_pretrained(tmp_path / name), torch.randn(1, 3, 24, 24)
+    assert_close(ours.model(x), theirs(x).logits, rtol=0, atol=1e-6)
+    assert ours.class_names == ("a", "b") and not any("not read" in note for note in ours.notes)
+
+
+@pytest.mark.parametrize(
+    ("stated", "why"),
+    [
+        (dict(hidden_size=32), "config.json: dim is 32 there, 64 in the weights"),
+        (dict(num_hidden_layers=1), "config.json: depth is 1 there, 2 in the weights"),
+        (dict(patch_size=4), "config.json: patch_size is 4 there, 8 in the weights"),
+        (dict(model_type="bert"), "config.json: this is 'bert' of transformers"),
+        (dict(architecture="vit_base_patch16_224", num_features=768), "dim is 768 there, 64 in the weights"),
+        (dict(model_type=None), None),
+    ],
+    ids=str,
+)
+def test_a_config_of_another_model_beside_weights_is_left_and_said(tmp_path, stated, why):
+    saved(tmp_path, hidden_act="relu")
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text()) | stated
+    path.write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+    (tmp_path / "model.safetensors").rename(tmp_path / "mine.safetensors")
+    loaded = load_pretrained(tmp_path / "mine.safetensors", num_heads=4)
+    said = [note for note in loaded.notes if note.startswith("not read: ")]
+    assert len(said) == (why is not None) and (why or "") in "".join(said)
+    assert getattr(loaded.model.config, "activation", "gelu") == "gelu"
