@@ -1,6 +1,7 @@
 """A name, a file or a dictionary → a model with these weights: every tensor used once, every shape checked."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -25,7 +26,7 @@ from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import CLASS, DISTILLATION, GAMMA, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
 from vitbook.pretrained.published import FAMILIES, PUBLISHED, Published, imagenet_classes
-from vitbook.pretrained.translating import Translation, translate
+from vitbook.pretrained.translating import NOT_THE_MODEL, Translation, translate
 from vitbook.pretrained.weight_files import IN_FOLDERS, Mapped, read_file, tensors_in
 from vitbook.vit import VisionTransformer, ViTConfig
 
@@ -34,6 +35,11 @@ _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
 _KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm", "deit3": "deit"}
 _KERNEL_OF |= {"clip": "hf", "siglip": "hf"}
 NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
+# Notes of what changes no answer: buffers, what only training needs, and a head that nobody asked for
+HARMLESS = re.compile(
+    r"dropped \S*(mask_token|position_ids|periods)|head(_dist)?: \d+ classes dropped, 0 made new.*|"
+    rf"dropped what is not the image tower's: ({NOT_THE_MODEL.pattern})( and .*|, .*)?"
+)
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
 
 

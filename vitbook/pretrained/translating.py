@@ -18,7 +18,7 @@ from vitbook.pretrained.refused_formats import named
 from vitbook.vit import VisionTransformer
 
 # Names beside a model's that belong to its training or its preprocessing, and that nothing here needs
-_NOT_THE_MODEL = re.compile(
+NOT_THE_MODEL = re.compile(
     r"(.*\.)?(n_averaged|num_batches_tracked|(pixel_|image_)?(mean|std)|total_(ops|params))|(criterion|loss\w*|"
     r"metrics?|\w*_(loss|acc|accuracy|metrics?))\..*|\w*(loss_fn)\..*"
 )
@@ -51,7 +51,8 @@ def translate(state: Mapping[str, Tensor], sides: tuple[int, int] | None = None)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
     tower = layout.prefix + (layout.tower or "")
     outside = [name for name in state if name not in wanted]
-    beside = tuple(name for name in outside if not name.startswith(tower) or _NOT_THE_MODEL.fullmatch(name))
+    beside = [name for name in outside if not name.startswith(tower) or NOT_THE_MODEL.fullmatch(name)]
+    beside.sort(key=lambda name: bool(NOT_THE_MODEL.fullmatch(name)))  # what may matter comes first
     state = {name: tensor for name, tensor in state.items() if name not in beside}
     wrong = {"missing": [n for n in wanted if n not in state], "unexpected": [n for n in state if n not in wanted]}
     if any(wrong.values()):
@@ -85,7 +86,9 @@ def translate(state: Mapping[str, Tensor], sides: tuple[int, int] | None = None)
         tensors[POSITIONS] = torch.cat([table[:, :first], rows_of_zeros, table[:, first:]], dim=1) if rest else table
     names = (name for row in rows if not row.ours for name in row.theirs)
     dropped = tuple(name for name in names if not name.endswith((".bias_mask", ".periods")))  # which were used
-    return Translation(layout, _family(layout, tensors), tensors, origin, next(iter(heads), None), dropped, beside)
+    return Translation(
+        layout, _family(layout, tensors), tensors, origin, next(iter(heads), None), dropped, tuple(beside)
+    )
 
 
 def _asked_for(row: Row, state: Mapping[str, Tensor]) -> bool:

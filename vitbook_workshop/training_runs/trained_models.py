@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -14,10 +15,11 @@ from torch import Tensor
 from vitbook._common.files import read_json, refuse_pipes
 from vitbook._common.images import read_pixels
 from vitbook._common.json_config import from_json
+from vitbook._common.suggestions import listed
 from vitbook.cnn import CNNConfig, WhiteningCNN
 from vitbook.contrastive import cosines, name_probabilities
 from vitbook.pretrained import Preprocessing, Pretrained, load_pretrained
-from vitbook.pretrained.loading import NOT_STATED, OpenedWeights, open_weights
+from vitbook.pretrained.loading import HARMLESS, OpenedWeights, open_weights
 from vitbook.pretrained.preprocessing import STYLES
 from vitbook.pretrained.published import FAMILIES
 from vitbook.runtime import device
@@ -199,8 +201,11 @@ def _by_words(source: Path | str, names: Sequence[str]) -> tuple[Callable[[Tenso
 
 
 def say_what_is_assumed(notes: Iterable[str]) -> None:
-    """Say what weights do not tell."""
-    for note in (note for note in notes if note.endswith(NOT_STATED)):
+    """Say what weights do not tell, and what of them was dropped, changed or not read, unless that is harmless."""
+    said = [note for note in notes if not HARMLESS.fullmatch(note)]
+    dropped = [note for note in said if re.fullmatch(r"dropped \S+", note)]
+    together = [f"dropped {listed(note.removeprefix('dropped ') for note in dropped)}"] if dropped else []
+    for note in [note for note in said if note not in dropped] + together:
         warnings.warn(note, stacklevel=3)
 
 
