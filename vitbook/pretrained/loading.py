@@ -145,7 +145,7 @@ def load_pretrained(
     if weights.beside:
         notes.append(f"dropped what is not the image tower's: {listed(weights.beside)}")
     if not (facts or entry):
-        notes = _assumed(weights, config, preprocessing, style, stated, num_heads, activation) + notes
+        notes = _assumed(weights, config, preprocessing, style, stated, asked, num_heads, activation) + notes
     if entry and not entry.sha256:
         notes.append("its SHA-256 is not published: what came first is trusted, and nothing else from then on")
     if stated.any_size and image_size is None:  # as the library's own pipeline does it
@@ -275,6 +275,7 @@ def _assumed(
     preprocessing: Preprocessing,
     style: str,
     stated: Stated,
+    asked: tuple[int, int] | None,
     num_heads: int | None,
     activation: str | None,
 ) -> list[str]:
@@ -286,6 +287,10 @@ def _assumed(
             notes.append(f"interpolation: {preprocessing.interpolation}; SigLIP 2's is bilinear")
     if not (num_heads or weights.num_heads or "num_heads" in stated.model):
         notes.append(f"num_heads: {c.num_heads}, if a head is {c.dim // c.num_heads} wide")
+    rows, columns = (side // c.patch_size for side in c.sides)
+    other = rows == columns and any(rows * columns % side == 0 for side in range(2, rows))
+    if other and POSITIONS in weights.tensors and "image_size" not in stated.model and asked != c.sides:
+        notes.append(f"image_size: {c.sides}, if the patches fill a square")
     if stated.model:
         return [f"{note}: {NOT_STATED}" for note in notes]
     if weights.layout.name == "clip" and not activation:

@@ -143,6 +143,16 @@ def test_positions_that_are_no_square_need_the_image_size(big_vision):
     assert model(torch.randn(1, C, 8, 20)).shape == (1, K)
 
 
+@pytest.mark.parametrize(
+    ("patches", "asked", "said"),
+    [(36, None, True), (36, (16, 36), False), (36, 24, False), (36, 32, True), (4, None, False), (9, None, False)],
+)
+def test_a_grid_that_nothing_states_is_called_a_square_where_it_may_be_another(patches, asked, said):
+    state = foreign.timm(dim=64) | {"pos_embed": torch.randn(1, 1 + patches, 64)}
+    notes = load_pretrained(state, image_size=asked).notes
+    assert ("image_size: (24, 24), if the patches fill a square: the weights do not tell" in notes) == said
+
+
 def ours(vit: VisionTransformer, folder, half: bool = False, **facts):
     """A checkpoint of ours in a folder."""
     tensors = {name: tensor.half() if half else tensor for name, tensor in vit.state_dict().items()}
