@@ -204,9 +204,11 @@ def _recognize(state: Mapping[str, Tensor], sides: tuple[int, int] | None) -> tu
         raise ValueError(f"no Vision Transformer in a known layout ({known}): got {names}{_resemblance(state)}")
     whole = dict.fromkeys(anchor for _, anchor, missing, *_ in candidates if not missing)
     if len(whole) > 1:
-        towers = [anchor[: len(anchor) - len(os.path.commonprefix([one[::-1] for one in whole]))] for anchor in whole]
-        named = " and ".join(repr(tower.strip("./")) for tower in towers)
-        raise ValueError(f"there are {len(whole)} image towers, {named}: say which, with #NAME behind the file's name")
+        words = [re.split("[./]", anchor) for anchor in whole]
+        same = len(os.path.commonprefix([one[::-1] for one in words]))
+        towers = [".".join(one[:-same]) for one in words]
+        named, one = " and ".join(repr(tower) for tower in towers), next(filter(None, towers))
+        raise ValueError(f"there are {len(whole)} image towers, {named}: say which, as #{one} behind the file's name")
     return max(candidates, key=lambda candidate: candidate[0])[3:]
 
 

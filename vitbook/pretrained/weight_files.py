@@ -173,13 +173,14 @@ def tensors_in(content: Mapping, part: str = "") -> tuple[dict[str, Tensor], str
     if not isinstance(content, Mapping):
         raise ValueError(f"weights must be tensors by name, got {type(content).__name__}")
     notes, found = [], dict(_models_in(content))
-    if part in found:
-        nest = part
+    within = [nest for nest in found if f"{nest}.".startswith(f"{part}.")]
+    if part in found or part and len(within) == 1:
+        nest = part if part in found else within[0]
     elif part:
-        begins = {name: value for name, value in content.items() if str(name).startswith(f"{part}.")}
-        if not begins:
-            raise ValueError(f"#{part}: there are {listed(map(repr, found)) or listed(content)}")
-        return tensors_in({name[len(part) + 1 :]: value for name, value in begins.items()})
+        named = [begun for nest, inside in found.items() if (begun := _begun(inside, part.removeprefix(f"{nest}.")))]
+        if len(named) != 1:
+            raise ValueError(f"#{part}: there are {listed(map(repr, _parts(found))) or listed(content)}")
+        return tensors_in(named[0])
     elif len(found) > 1:
         nest, *more = [key for key in found if _MEAN.fullmatch(key)] or [""]
         if more or not nest:
@@ -207,6 +208,21 @@ def _models_in(content: Mapping, nest: str = "", depth: int = 3) -> Iterator[tup
     for key, value in content.items() if depth else ():
         if isinstance(value, Mapping):
             yield from _models_in(value, f"{nest}.{key}".strip("."), depth - 1)
+
+
+def _begun(content: Mapping, part: str) -> dict[str, object]:
+    """What is there under names that begin with a part, without that beginning."""
+    return {name[len(part) + 1 :]: value for name, value in content.items() if str(name).startswith(f"{part}.")}
+
+
+def _parts(found: Mapping[str, Mapping]) -> list[str]:
+    """The models in what `_models_in` has found, as they can be named: by keys, and by what their names begin with."""
+    parts = []
+    for nest, content in found.items():
+        patches = [name for name in map(str, content) if name.endswith(_ANCHORS)]
+        begins = [min((name.removesuffix(one) for one in _ANCHORS), key=len).strip("./") for name in patches]
+        parts += [f"{nest}.{begin}".strip(".") for begin in dict.fromkeys(begins)]
+    return [part for part in parts if part]
 
 
 def _as_tensor(name: str, value: object) -> Tensor:

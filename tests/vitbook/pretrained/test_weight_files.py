@@ -147,6 +147,7 @@ def test_what_is_no_tensor_is_named(content, message):
 
 
 OTHER = {name: tensor + 1 for name, tensor in STATE.items()}
+TWO = {f"student.{n}": t for n, t in STATE.items()} | {f"teacher.{n}": t for n, t in OTHER.items()}
 
 
 @pytest.mark.parametrize(
@@ -155,14 +156,13 @@ OTHER = {name: tensor + 1 for name, tensor in STATE.items()}
         ({"state_dict": STATE, "state_dict_ema": OTHER}, "", OTHER),
         ({"model": STATE, "model_ema": OTHER}, "model", STATE),
         ({"student": STATE, "teacher": {"net": OTHER}}, "teacher.net", OTHER),
-        (
-            {f"student.{n}": t for n, t in STATE.items()} | {f"teacher.{n}": t for n, t in OTHER.items()},
-            "teacher",
-            OTHER,
-        ),
+        (TWO, "teacher", OTHER),
+        ({"state_dict": TWO}, "teacher", OTHER),
+        ({"state_dict": TWO}, "state_dict.teacher", OTHER),
+        ({"model": STATE, "model_ema": {"module": OTHER}}, "model_ema", OTHER),
         ({"state": {"model": STATE}, "model": {"depth": 2}}, "", STATE),
     ],
-    ids=["mean", "named", "nested", "by the names", "beside a config"],
+    ids=["mean", "named", "nested", "by the names", "inside", "by all", "above", "beside a config"],
 )
 def test_of_several_models_the_mean_is_taken_or_the_one_that_is_named(tmp_path, content, part, first):
     torch.save(content, tmp_path / "a.pth")
@@ -184,6 +184,25 @@ def test_of_several_models_the_mean_is_taken_or_the_one_that_is_named(tmp_path, 
 def test_of_two_models_none_is_taken_by_chance(content, message):
     with pytest.raises(ValueError, match=message):
         load_pretrained(content, num_heads=foreign.H)
+
+
+@pytest.mark.parametrize("content", [TWO, {"state_dict": TWO}, {"model_a": STATE, "model_ba": OTHER}])
+def test_the_names_that_errors_offer_are_taken(tmp_path, content):
+    torch.save(content, tmp_path / "a.pth")
+    for wrong in ("", "#state"):
+        with pytest.raises(ValueError, match="there are ") as caught:
+            load_pretrained(f"{tmp_path}/a.pth{wrong}", num_heads=foreign.H)
+        names = re.findall(r"'([\w.]+)'", str(caught.value))
+        tokens = [
+            load_pretrained(f"{tmp_path}/a.pth#{n}", num_heads=foreign.H).model.embedding.cls_token for n in names
+        ]
+        assert len(tokens) == 2 and not torch.equal(*tokens)
+
+
+def test_towers_are_told_apart_by_whole_words():
+    towers = {f"{tower}.{n}": t for tower in ("net_a", "net_ba") for n, t in STATE.items()}
+    with pytest.raises(ValueError, match="2 image towers, 'net_a' and 'net_ba': say which, as #net_a"):
+        load_pretrained(towers, num_heads=foreign.H)
 
 
 def test_what_trainers_leave_in_names_and_beside_the_model_is_dropped():
