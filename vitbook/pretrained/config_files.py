@@ -118,8 +118,7 @@ def _of_a_config(config: dict) -> Stated | None:
     if kind == "dinov3_vit":
         model |= dict(rotary_base=float((tower.get("rope_parameters") or tower)["rope_theta"]))
     model |= _sizes(tower, "image_size")
-    shapes = {"dim": "hidden_size", "depth": "num_hidden_layers", "patch_size": "patch_size"}
-    model |= {ours: _whole(tower, theirs) for ours, theirs in shapes.items() if tower.get(theirs) is not None}
+    model |= _shapes(tower, dim="hidden_size", depth="num_hidden_layers")
     if (problem := config.get("problem_type") or "single_label_classification") not in _TASKS:
         raise ValueError(f"problem_type {problem!r}: known are {', '.join(_TASKS)}")
     names, notes = _labels(config.get("id2label") or {})
@@ -147,7 +146,9 @@ def _of_timm(config: dict) -> Stated:
     for pattern, settings in _ARCHITECTURES.items():
         model |= settings if re.search(pattern, name) else {}
     model = ({} if model.get("swiglu") or "_dinov3" in name else {"activation": "gelu"}) | model
-    if unread := [key for key, value in arguments.items() if key not in _ARGUMENTS and value is not None]:
+    defaults = [None, False]  # of all arguments that are not read, but pos_embed
+    told = {key: value for key, value in arguments.items() if value != "learn" or key != "pos_embed"}
+    if unread := [key for key, value in told.items() if key not in _ARGUMENTS and value not in defaults]:
         raise ValueError(f"model_args: what {', '.join(map(repr, unread))} would change is not known here")
     model |= dict(dim=_whole(config, "num_features")) if config.get("num_features") is not None else {}
     if arguments.get("num_heads") is not None:
@@ -203,6 +204,17 @@ def _sizes(config: Mapping[str, Any], key: str) -> dict[str, Any]:
     if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
         raise ValueError(f"{key}: expected height and width, got {size!r}")
     return dict(image_size=sides)
+
+
+def _shapes(config: Mapping[str, Any], **names: str) -> dict[str, int]:
+    """The width, the depth and the side of patches, where they are given, by their names there."""
+    side = config.get("patch_size")
+    if isinstance(side, list):
+        if len({*side}) != 1:
+            raise ValueError(f"patch_size: expected square patches, got {side}")
+        config = {**config, "patch_size": side[0]}
+    names |= {"patch_size": "patch_size"}
+    return {ours: _whole(config, theirs) for ours, theirs in names.items() if config.get(theirs) is not None}
 
 
 def _whole(config: Mapping[str, Any], key: str) -> int:

@@ -46,7 +46,9 @@ def translate(state: Mapping[str, Tensor], sides: tuple[int, int] | None = None)
     """
     state = _plainly_named(state)
     layout, rows = _recognize(state, sides)
-    rows = [row for row in rows if _asked_for(row, state)]
+    biasless = _biasless_heads(rows, state)
+    layout = replace(layout, zeros=(*layout.zeros, *biasless))
+    rows = [row for row in rows if _asked_for(row, state) and row.ours not in biasless]
     state = dict(state) | _key_biases(state, rows) | _masked_biases(state)
     wanted = dict.fromkeys(name for row in rows for name in row.theirs)
     tower = layout.prefix + (layout.tower or "")
@@ -96,6 +98,13 @@ def _asked_for(row: Row, state: Mapping[str, Tensor]) -> bool:
     there = any(name in state for name in row.theirs)
     instead = row.unless in state
     return (there and not instead) if row.optional else (there or not instead)
+
+
+def _biasless_heads(rows: list[Row], state: Mapping[str, Tensor]) -> list[str]:
+    """Our names of the biases that heads lack, which are then of zeros."""
+    theirs = {row.ours: row.theirs[0] for row in rows}
+    pairs = [(f"{head}.bias", theirs.get(f"{head}.weight")) for head in ("head", "head_dist")]
+    return [bias for bias, weight in pairs if weight in state and bias in theirs and theirs[bias] not in state]
 
 
 def _plainly_named(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -17,6 +17,7 @@ from vitbook_workshop.training_runs.trained_models import classifier
 transformers = pytest.importorskip("transformers")
 pytest_plugins = ["shared_fixtures"]
 SIZES = dict(image_size=24, patch_size=8, hidden_size=64, num_hidden_layers=2, intermediate_size=52)
+ARGUMENTS = dict(num_heads=3, img_size=[32, 64], qk_norm=False, pos_embed="learn", norm_layer=None)  # defaults but two
 CHINA = Image.fromarray(photograph("china").permute(1, 2, 0).numpy())
 
 
@@ -39,6 +40,7 @@ def saved(folder, **changes) -> torch.nn.Module:
         dict(hidden_act="gelu_new"),
         dict(hidden_act="quick_gelu"),
         dict(layer_norm_eps=0.1),
+        dict(patch_size=[8, 8]),
         dict(image_size=(8, 72)),  # as many patches as a square has
         dict(num_labels=3, id2label={0: "cat", 1: "dog", 2: "moose"}),
     ],
@@ -138,7 +140,7 @@ def test_an_error_names_the_file_that_was_read(tmp_path, file):
 def test_timm_and_openclip_state_their_own_way(tmp_path):
     cfg = dict(mean=[0, 0, 0], std=[1, 1, 1], crop_pct=0.95, crop_mode="squash", interpolation="bilinear", tag="x")
     config = dict(architecture="vit_base_patch32_siglip_256", global_pool="avg", pretrained_cfg=cfg, label_names=["a"])
-    (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": {"num_heads": 3, "img_size": [32, 64]}}))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_args": ARGUMENTS}))
     stated = read_stated(tmp_path)
     assert stated.model == dict(activation="gelu_tanh", num_heads=3, pool="mean", image_size=(32, 64))
     assert stated.seen == dict(mean=(0,) * 3, std=(1,) * 3, crop=0.95, squeeze=True, interpolation="bilinear")
@@ -155,6 +157,7 @@ def test_timm_and_openclip_state_their_own_way(tmp_path):
     ("config", "message"),
     [
         (dict(hidden_size=32), "config.json.*dim is 32 there, 64 in the weights"),
+        (dict(patch_size=[8, 16]), r"config.json: patch_size: expected square patches, got \[8, 16\]"),
         (dict(problem_type="ranking"), "problem_type 'ranking': known are single_label_classification, multi"),
         (dict(hidden_act="mish"), "activation 'mish': known are gelu"),
         (dict(model_type="beit"), "this is 'beit' of transformers; known are vit"),
@@ -162,6 +165,7 @@ def test_timm_and_openclip_state_their_own_way(tmp_path):
         (dict(architecture="vit_base_patch16_rope_ape_224"), "a RoPE-ViT, whose rotation our model lacks"),
         (dict(architecture="resnet50"), "timm's resnet50 is no plain Vision Transformer"),
         (dict(architecture="vit_base_patch16_224", model_args={"block_fn": "x"}), "what 'block_fn' would change"),
+        (dict(architecture="vit_base_patch16_224", model_args={"qk_norm": True}), "what 'qk_norm' would change"),
         (
             dict(architecture="vit_base_patch16_224", global_pool="max"),
             "global_pool 'max': known are token, avg and map",

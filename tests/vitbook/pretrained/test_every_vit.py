@@ -127,6 +127,7 @@ def answers(model: nn.Module, x: Tensor) -> list[Tensor]:
         given |= dict(pixel_attention_mask=torch.ones(2, 9), spatial_shapes=torch.tensor([[3, 3]] * 2))
     elif model.config.model_type == "vit_mae":
         given |= dict(noise=torch.arange(9.0).expand(2, -1))
+    model = model.base_model if "MaskedImageModeling" in type(model).__name__ else model  # whose decoder is dropped
     out = model.get_image_features(**given) if hasattr(model, "get_image_features") else model(**given)
     if isinstance(out, Tensor):
         return [out]

@@ -15,7 +15,7 @@ from vitbook._downloads.datasets import CIFAR10_CLASSES
 from vitbook.checkpoint import load_checkpoint, save_checkpoint
 from vitbook.data import album
 from vitbook.distillation import DistilledVisionTransformer
-from vitbook.pretrained import load_pretrained, load_weights
+from vitbook.pretrained import load_pretrained, load_weights, to_source
 from vitbook.pretrained.published import ASSETS
 from vitbook.vit import CONFIGS, VisionTransformer, ViTConfig
 
@@ -141,6 +141,26 @@ def test_positions_that_are_no_square_need_the_image_size(big_vision):
     model = load_pretrained(state, num_heads=H, image_size=(8, 20)).model
     assert model.embedding.grid == (2, 5)
     assert model(torch.randn(1, C, 8, 20)).shape == (1, K)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (foreign.timm, "head.bias"),
+        (foreign.google, "head/bias"),
+        (foreign.torchvision, "heads.head.bias"),
+        (lambda: foreign.timm(distilled=True), "head_dist.bias"),
+    ],
+)
+def test_a_head_without_bias_has_zeros(make, name):
+    state = {key: value for key, value in make().items() if key != name}
+    weights = load_pretrained(state, num_heads=H)
+    head = weights.model.head_dist if "dist" in name else weights.model.head
+    assert torch.equal(head.bias, torch.zeros(K))
+    same_logits(weights.model, load_pretrained(state | {name: torch.zeros(K)}, num_heads=H).model(images()), images())
+    assert to_source(weights).keys() == state.keys()
+    assert load_pretrained(state, num_heads=H, num_classes=0).model.config.num_classes == 0
 
 
 @pytest.mark.parametrize(
