@@ -46,6 +46,13 @@ _ARGUMENTS = set(
     "patch_drop_rate proj_drop_rate attn_drop_rate drop_path_rate weight_init fix_init dynamic_img_size "
     "dynamic_img_pad proj_bias".split()
 )
+# of OpenCLIP's image towers the same, and what they leave out of their layers where it is as its classes have it
+_OF_TOWERS = set(
+    "layers width head_width mlp_ratio patch_size image_size ls_init_value patch_dropout no_ln_pre pos_embed_type "
+    "pool_type attentional_pool attn_pooler_queries attn_pooler_heads output_tokens norm_kwargs act_kwargs "
+    "timm_model_name timm_model_pretrained timm_pool timm_proj timm_proj_bias timm_drop timm_drop_path".split()
+)
+_OF_LAYERS: dict[str, dict[str, Any]] = {"norm_kwargs": {"eps": 1e-5}, "act_kwargs": {"approximate": "none"}}
 # problem_type of transformers: what it makes of a head's numbers, as its pipeline does
 _TASKS = {"single_label_classification": "classes", "multi_label_classification": "labels", "regression": "number"}
 _POOLS = {"token": "class", "avg": "mean"}
@@ -179,20 +186,29 @@ def _of_timm(config: dict) -> Stated:
 def _of_openclip(config: dict) -> Stated:
     """What OpenCLIP's open_clip_config.json states of its image tower."""
     whole, cfg = config["model_cfg"], config.get("preprocess_cfg") or {}
-    tower = whole["vision_cfg"]
-    seen: dict[str, Any] = {}
+    tower, seen, notes = whole["vision_cfg"], {}, ()
+    if unread := [key for key, value in tower.items() if value and key not in _OF_TOWERS]:
+        raise ValueError(f"vision_cfg: what {', '.join(map(repr, unread))} would change is not known here")
     if "mean" in cfg and "std" in cfg:
-        seen = moments(cfg, "mean", "std") | cropped(1.0, squeeze=cfg.get("resize_mode") == "squash")
+        mode, kernel = cfg.get("resize_mode") or "shortest", cfg.get("interpolation")
+        both = moments(cfg, "mean", "std") | {"interpolation": "bilinear" if kernel == "bilinear" else "bicubic"}
+        seen = both | cropped(1.0, squeeze=mode == "squash")
+        if mode not in ("shortest", "squash"):
+            notes = (f"resize_mode {mode!r} is not read: the middle of an image is cut out",)
     if name := tower.get("timm_model_name"):
         pool = {"global_pool": tower.get("timm_pool")}
         base = _of_timm({"architecture": name, "img_size": tower.get("image_size")} | pool)
-        return Stated("open_clip_config.json", base.model, seen, kernel="timm")
+        return Stated("open_clip_config.json", base.model, seen, kernel="timm", notes=notes)
     if (pool := tower.get("pool_type", "tok")) != "tok" or tower.get("attentional_pool"):
         raise ValueError(f"pool_type {pool!r}: of OpenCLIP's towers, those are read that give the class token")
-    quick = bool(whole.get("quick_gelu"))
-    model = dict(num_heads=_whole(tower, "width") // int(tower.get("head_width", 64)), norm_eps=1e-5)
-    model |= dict(activation="quick_gelu" if quick else "gelu") | _sizes(tower, "image_size")
-    return Stated("open_clip_config.json", model, seen, kernel="hf")
+    norm, act = ({**plain} | (tower.get(key) or {}) for key, plain in _OF_LAYERS.items())
+    if norm.keys() != {"eps"} or act not in ({"approximate": "none"}, {"approximate": "tanh"}):
+        raise ValueError(f"norm_kwargs {norm} and act_kwargs {act}: known are eps, and approximate none or tanh")
+    plain = "gelu_tanh" if act["approximate"] == "tanh" else "gelu"
+    model = dict(num_heads=_whole(tower, "width") // int(tower.get("head_width", 64)), norm_eps=float(norm["eps"]))
+    model |= dict(activation="quick_gelu" if whole.get("quick_gelu") else plain) | _sizes(tower, "image_size")
+    model |= _shapes(tower, dim="width", **{} if isinstance(tower.get("layers"), list) else {"depth": "layers"})
+    return Stated("open_clip_config.json", model, seen, kernel="hf", notes=notes)
 
 
 def _sizes(config: Mapping[str, Any], key: str) -> dict[str, Any]:

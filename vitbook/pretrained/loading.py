@@ -288,8 +288,9 @@ def _assumed(
     if not (num_heads or weights.num_heads or "num_heads" in stated.model):
         notes.append(f"num_heads: {c.num_heads}, if a head is {c.dim // c.num_heads} wide")
     rows, columns = (side // c.patch_size for side in c.sides)
-    other = rows == columns and any(rows * columns % side == 0 for side in range(2, rows))
-    if other and POSITIONS in weights.tensors and "image_size" not in stated.model and asked != c.sides:
+    others = any(rows * columns % side == 0 for side in range(2, rows))  # grids of as many patches
+    always = weights.layout.kernel == "siglip2" or POSITIONS not in weights.tensors or "image_size" in stated.model
+    if rows == columns and others and not always and asked != c.sides:
         notes.append(f"image_size: {c.sides}, if the patches fill a square")
     if stated.model:
         return [f"{note}: {NOT_STATED}" for note in notes]

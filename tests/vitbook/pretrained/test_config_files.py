@@ -149,8 +149,44 @@ def test_timm_and_openclip_state_their_own_way(tmp_path):
     tower = dict(width=64, head_width=16, image_size=32)
     whole = dict(model_cfg=dict(quick_gelu=True, vision_cfg=tower), preprocess_cfg=cfg | {"resize_mode": "shortest"})
     (tmp_path / "open_clip_config.json").write_text(json.dumps(whole))
-    assert read_stated(tmp_path).model == dict(num_heads=4, norm_eps=1e-5, activation="quick_gelu", image_size=(32, 32))
-    assert read_stated(tmp_path).seen["scale_first"]
+    quick = dict(num_heads=4, norm_eps=1e-5, activation="quick_gelu", image_size=(32, 32), dim=64)
+    assert read_stated(tmp_path).model == quick
+    assert read_stated(tmp_path).seen["scale_first"] and not read_stated(tmp_path).notes
+
+
+def openclip(folder, preprocess: dict | None = None, **tower) -> Stated:
+    """What is stated of an image tower of OpenCLIP."""
+    tower = dict(width=64, layers=2, patch_size=8, image_size=32, mlp_ratio=4.0, qk_norm=False) | tower
+    config = dict(model_cfg=dict(embed_dim=16, vision_cfg=tower), preprocess_cfg=dict(mean=[0] * 3, std=[1] * 3))
+    config["preprocess_cfg"] |= preprocess or {}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    return read_stated(folder)
+
+
+def test_the_layers_of_openclip_are_as_it_states(tmp_path):
+    plain = dict(num_heads=1, norm_eps=1e-5, activation="gelu", image_size=(32, 32), dim=64, depth=2, patch_size=8)
+    assert openclip(tmp_path).model == plain
+    assert openclip(tmp_path, norm_kwargs={"eps": 1e-2}).model == plain | dict(norm_eps=1e-2)
+    assert openclip(tmp_path, act_kwargs={"approximate": "tanh"}).model == plain | dict(activation="gelu_tanh")
+    assert openclip(tmp_path, patch_size=[8, 8]).model == plain
+    assert openclip(tmp_path, dict(interpolation="random")).seen["interpolation"] == "bicubic"
+    assert openclip(tmp_path, dict(resize_mode="longest")).notes[0].startswith("resize_mode 'longest' is not read")
+
+
+@pytest.mark.parametrize(
+    ("tower", "message"),
+    [
+        (dict(qk_norm=True), "vision_cfg: what 'qk_norm' would change is not known here"),
+        (dict(final_ln_after_pool=True, scale_fc=True), "what 'final_ln_after_pool', 'scale_fc' would change"),
+        (dict(norm_kwargs={"bias": False}), "norm_kwargs {'eps': 1e-05, 'bias': False} and .*: known are eps"),
+        (dict(act_kwargs={"approximate": "erf"}), "act_kwargs {'approximate': 'erf'}"),
+        (dict(patch_size=[8, 16]), "patch_size: expected square patches"),
+    ],
+    ids=str,
+)
+def test_what_a_tower_of_openclip_has_beyond_ours_is_refused_by_name(tmp_path, tower, message):
+    with pytest.raises(ValueError, match=f"open_clip_config.json: .*{message}"):
+        openclip(tmp_path, **tower)
 
 
 @pytest.mark.parametrize(
