@@ -136,7 +136,7 @@ def load_pretrained(
         keeps_head = num_classes in (None, config.num_classes)
         hidden = _hidden_layer(weights)
         if hidden and keeps_head and config.num_classes:
-            raise ValueError(f"{hidden[0]}: {_HIDDEN}: ask for another num_classes")
+            raise ValueError(f"{hidden[0]}: {_HIDDEN}: ask load_pretrained for another num_classes")
         if isinstance(opened.content, Mapped):  # what was laid together from several tensors is not read again
             opened.content.forget()
         model = _build(config, weights, opened.once)
@@ -289,8 +289,8 @@ def _assumed(
         notes.append(f"num_heads: {c.num_heads}, if a head is {c.dim // c.num_heads} wide")
     rows, columns = (side // c.patch_size for side in c.sides)
     others = any(rows * columns % side == 0 for side in range(2, rows))  # grids of as many patches
-    always = weights.layout.kernel == "siglip2" or POSITIONS not in weights.tensors or "image_size" in stated.model
-    if rows == columns and others and not always and asked != c.sides:
+    settled = weights.layout.kernel == "siglip2" or POSITIONS not in weights.tensors or "image_size" in stated.model
+    if rows == columns and others and not settled and asked != c.sides:
         notes.append(f"image_size: {c.sides}, if the patches fill a square")
     if stated.model:
         return [f"{note}: {NOT_STATED}" for note in notes]

@@ -48,6 +48,7 @@ def read_file(path: Path, trusted: bool = False) -> tuple[Mapping, dict]:
     path = file_in(path) if path.is_dir() else path
     refuse_pipes(path)
     try:
+        _check_name(path)
         if path.name.endswith(".index.json"):
             return _shards(path), {}
         if path.suffix == ".json":
@@ -78,6 +79,15 @@ def file_in(folder: Path) -> Path:
         what = f"weights are in {listed(inside)}: name one of these" if inside else f"the folder is {what}"
         raise ValueError(f"{folder}: {what}; {expected}")
     raise FileNotFoundError(f"no weights in {folder}: {expected}")
+
+
+def _check_name(path: Path) -> None:
+    """Raise ValueError, with the file to name, for those of a run of ours that are not meant to be named."""
+    if path.name == "last.json":
+        raise ValueError("it is what a run is resumed from; its weights to use are in best.json")
+    run = re.fullmatch(r"(.+)-[0-9a-f]{12}\.safetensors", path.name)
+    if run and path.with_name(f"{run[1]}.json").exists():
+        raise ValueError(f"it has the tensors of {run[1]}.json, which states the rest: name that")
 
 
 def _shards(index: Path) -> dict:

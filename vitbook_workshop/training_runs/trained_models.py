@@ -48,12 +48,22 @@ def open_model(source: Path | str) -> Pretrained:
     if os.path.exists(source):
         refuse_pipes(Path(source))
     opened = replace(open_weights(source), once=True)
-    weights = _convolutional(opened) if "widths" in (opened.facts.get("model") or ()) else load_pretrained(opened)
+    weights = _convolutional(opened) if "widths" in (opened.facts.get("model") or ()) else _loaded(opened)
     if weights.task == "masks":
         weights = _segmenting(weights, opened)
     say_what_is_assumed(weights.notes)
     weights.model.to(device())
     return weights
+
+
+def _loaded(opened: OpenedWeights) -> Pretrained:
+    """As `load_pretrained`, whose errors name its arguments: commands have no options for them."""
+    try:
+        return load_pretrained(opened)
+    except ValueError as error:
+        if str(error).endswith("="):
+            raise ValueError(f"{error} in Python, to load_pretrained: no option of the command does it") from None
+        raise
 
 
 def _convolutional(opened: OpenedWeights) -> Pretrained:

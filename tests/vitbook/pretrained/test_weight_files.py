@@ -104,6 +104,25 @@ def test_files_that_are_cut_short_or_of_another_kind_are_refused(tmp_path, kind)
             read_file(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "last",
+            "last.json holds no weights .*: it is what a run is resumed from; its weights to use are in best.json",
+        ),
+        ("best", r"safetensors holds no weights .*: it has the tensors of best.json, which states the rest: name that"),
+    ],
+)
+def test_of_a_runs_files_the_one_to_name_is_named(tmp_path, name, message):
+    path = save_checkpoint(tmp_path, name, STATE, {"fact": 1})
+    tensors = next(tmp_path.glob("*.safetensors"))
+    with pytest.raises(ValueError, match=message):
+        load_pretrained(path if name == "last" else tensors, num_heads=foreign.H)
+    path.unlink()
+    assert load_pretrained(tensors, num_heads=foreign.H).layout == "timm"
+
+
 def test_settings_beside_the_weights_are_not_run(tmp_path):
     torch.save({"model": STATE, "args": argparse.Namespace(lr=0.1)}, tmp_path / "a.pth")
     with pytest.raises(ValueError, match="to read it would run argparse.Namespace"):

@@ -34,3 +34,14 @@ def test_what_was_dropped_or_chosen_is_said_unless_it_is_harmless(tmp_path, cont
         open_model(str(tmp_path / "weights.pth"))
     beyond = [str(one.message) for one in caught if not str(one.message).endswith("the weights do not tell")]
     assert len(beyond) == (said is not None) and (said or "") in "".join(beyond)
+
+
+@pytest.mark.parametrize(
+    ("state", "argument"),
+    [(timm(dim=60), "num_heads="), (timm(dim=64) | {"pos_embed": torch.ones(1, 1 + 10, 64)}, "image_size=")],
+    ids=["heads", "grid"],
+)
+def test_an_argument_that_no_option_gives_is_called_one_of_python(tmp_path, state, argument):
+    torch.save(state, tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match=f"{argument} in Python, to load_pretrained: no option of the command does it"):
+        open_model(str(tmp_path / "weights.pth"))
