@@ -135,8 +135,10 @@ def _of_a_config(config: dict) -> Stated | None:
 
 def _labels(labels: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of classes 0 … K − 1, none where they are transformers' own, and a note of what names other classes."""
-    classes = [str(k) for k in range(len(labels))]
-    if not isinstance(labels, dict) or labels.keys() != {*classes}:
+    classes = [str(k) for k in range(len(labels))] if isinstance(labels, dict) else []
+    if not classes and labels:
+        return (), (f"class names: expected id2label by class, got {type(labels).__name__}: not taken",)
+    if labels.keys() != {*classes}:
         return (), (f"class names: expected id2label of 0 … {len(classes) - 1}, got {listed(labels)}: not taken",)
     names = tuple(str(labels[k]) for k in classes)
     return () if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names, ()

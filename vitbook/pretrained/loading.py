@@ -116,15 +116,15 @@ def load_pretrained(
     with _errors_that_name(opened.source):
         tensors, nest, notes = tensors_in(opened.content, opened.part)
         asked: Any = (image_size, image_size) if is_whole(image_size) else image_size
-        weights = _ours(tensors) if facts else translate(tensors, stated.model.get("image_size", asked))
-        if stated.model and not opened.theirs and (why := _misfit(weights, stated)):
-            stated = Stated(notes=(f"not read: {stated.source}: {why}",))
-            weights = translate(tensors, asked)
-        style = entry.family if entry else _style(weights, nest)
-        if facts:  # a checkpoint of ours states everything
-            config, preprocessing, class_names = _read_facts(facts)
+        told = _read_facts(facts) if facts else None  # a checkpoint of ours states everything
+        if told:
+            weights, config = _ours(tensors), told[0]
         else:
-            config = _config(weights, num_heads, image_size, stated)
+            weights, config, stated = _shaped(tensors, num_heads, asked, stated, opened.theirs)
+        style = entry.family if entry else _style(weights, nest)
+        if told:
+            _, preprocessing, class_names = told
+        else:
             seen = {"image_size": config.sides} | STYLES[style] | ({"scale_first": False} if stated.seen else {})
             preprocessing = Preprocessing(**seen | stated.seen)
             class_names = stated.class_names or (imagenet_classes() if entry else ())
@@ -223,7 +223,7 @@ def _stated_beside(path: Path) -> Stated:
     """What the folder of a file of any name states, or a note of why that cannot be read."""
     try:
         return read_stated(path.parent)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         return Stated(notes=(f"not read: {error}",))
 
 
@@ -331,8 +331,24 @@ class _DistilledModernViT(DistilledVisionTransformer, ModernViT):
     """DeiT with another activation or epsilon than ours: blocks of the one, tokens and heads of the other."""
 
 
+def _shaped(
+    tensors: dict[str, Tensor], num_heads: int | None, asked: tuple[int, int] | None, stated: Stated, theirs: bool
+) -> tuple[Translation, ViTConfig, Stated]:
+    """Weights in our names, the shape of their model, and what is stated of them.
+
+    theirs: whether it is stated of them for sure; else a note is all that is left of what does not fit.
+    """
+    try:
+        weights = translate(tensors, stated.model.get("image_size", asked))
+        return weights, _config(weights, num_heads, asked, stated), stated
+    except ValueError as error:
+        if theirs or not stated.model:
+            raise
+        return _shaped(tensors, num_heads, asked, Stated(notes=(f"not read: {error}",)), True)
+
+
 def _config(
-    weights: Translation, num_heads: int | None, image_size: int | tuple[int, int] | None, stated: Stated
+    weights: Translation, num_heads: int | None, image_size: tuple[int, int] | None, stated: Stated
 ) -> ViTConfig:
     """The shape of the model, from the shapes of the tensors and what is stated.
 
@@ -340,8 +356,7 @@ def _config(
     square.
     """
     tensors, told = weights.tensors, dict(stated.model)
-    sides: Any = told.pop("image_size", image_size)
-    sides = (sides, sides) if is_whole(sides) else sides
+    sides = told.pop("image_size", image_size)
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
         if tensors[name].ndim != axes:
@@ -392,26 +407,16 @@ def _config(
     shapes |= {name: value for name, value in later.items() if value} | weights.layout.settings
     if weights.layout.kernel == "timm" and (patch_size == 14 or (patch_size == 16 and dim < 1152)):
         shapes["activation"] = "gelu"  # of timm's SigLIPs, those of patches of 32 and the newest have the tanh form
-    if why := _misfit(weights, stated):
-        raise ValueError(f"{stated.source}: {why}")
-    if told.get("swiglu", swiglu) != swiglu:
-        raise ValueError(f"{stated.source}: swiglu is {told['swiglu']} there, {swiglu} in the weights")
+    heads = {"num_heads": weights.num_heads} if weights.num_heads else {}
+    for name, value in (shapes | {"swiglu": swiglu} | heads).items():
+        if name in ("dim", "depth", "patch_size", "swiglu", *heads) and told.get(name, value) != value:
+            raise ValueError(f"{stated.source}: {name} is {told[name]} there, {value} in the weights")
     plain = {known.name: known.default for known in fields(ModernConfig)}
     shapes |= {name: value for name, value in told.items() if name in shapes or value != plain[name]}
     if shapes["pool"] == "class" and not shapes["class_token"]:
         raise ValueError(f"{stated.source}: the class token is pooled there, and the weights have none")
     plain = {known.name for known in fields(ViTConfig)}
     return (ViTConfig if shapes.keys() <= plain else ModernConfig)(**shapes)
-
-
-def _misfit(weights: Translation, stated: Stated) -> str:
-    """Where stated sizes are not those of the weights, in words; "" where they are."""
-    dim, *_, side = weights.tensors[PATCHES].shape
-    depth = sum(name.endswith("norm1.weight") for name in weights.tensors)
-    there = dict(dim=dim, depth=depth, patch_size=side)
-    there |= {"num_heads": weights.num_heads} if weights.num_heads else {}
-    wrong = [name for name in there if stated.model.get(name, there[name]) != there[name]]
-    return f"{wrong[0]} is {stated.model[wrong[0]]} there, {there[wrong[0]]} in the weights" if wrong else ""
 
 
 def _build(config: ViTConfig, weights: Translation, keep: bool) -> VisionTransformer:

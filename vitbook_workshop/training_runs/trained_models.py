@@ -33,7 +33,8 @@ def open_model(source: Path | str) -> Pretrained:
     source: a checkpoint, which is the folder of a run, whose best weights are taken, or a JSON in it in which weights
     are all there is, as in "best"; or, as a string, anybody's weights as in `load_pretrained`, or the folder of an
     adapter, which names the model that it goes on. Raises FileNotFoundError where there is no checkpoint, and what
-    `load_pretrained` and `lora_files.load_adapter` raise. Warns of what weights do not tell.
+    `load_pretrained` and `lora_files.load_adapter` raise. Warns of what weights do not tell, and of
+    what was dropped or chosen.
     """
     if isinstance(source, Path):
         source = _best_in(source)
