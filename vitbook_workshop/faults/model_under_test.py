@@ -119,7 +119,7 @@ class ModelUnderTest:
 
         silent: maps that give zeros meanwhile.
         """
-        recorded, logits = OperationRecorder(images, until_attention, silent=silent), None
+        recorded, logits = OperationRecorder(images, until_attention, everything=not silent, silent=silent), None
         try:
             with recorded:
                 logits = seeded(model, images)

@@ -30,6 +30,7 @@ OF_TIMM = {
     "xcit_nano_12_p8_224": SMALL,
     "swin_tiny_patch4_window7_224": dict(img_size=56, num_classes=K, embed_dim=24, depths=(2, 2), num_heads=(2, 4)),
 }
+AS_THEY_ARE = ("crossvit_9_240", "gcvit_xxtiny", "hiera_tiny_224", "davit_tiny", "edgenext_xx_small")
 OF_VIT_PYTORCH = {
     "vit.ViT": dict(pool="cls"),
     "vit.ViT, mean": dict(pool="mean"),
@@ -52,6 +53,12 @@ def test_timm(name):
     timm = pytest.importorskip("timm", reason="make peers installs it")
     model = timm.create_model(name.partition(",")[0], **OF_TIMM[name])
     assert not accused(model, OF_TIMM[name]["img_size"])
+
+
+@pytest.mark.parametrize("name", AS_THEY_ARE)
+def test_timm_of_several_sizes(name):
+    model = pytest.importorskip("timm", reason="make peers installs it").create_model(name, num_classes=K)
+    assert not accused(model, model.default_cfg["input_size"][1])
 
 
 @pytest.mark.parametrize("name", OF_VIT_PYTORCH)

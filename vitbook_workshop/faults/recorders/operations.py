@@ -31,6 +31,7 @@ class AttentionSeen:
     axis: int  # over which the weights sum to 1, or else the softmax runs: −1 keys, −2 queries, −3 heads, −4 the batch
     inputs: int  # of the linear map that made the queries
     layer: int  # how many attentions, one after another, its queries and keys have come through
+    of_queries: int  # the same of its queries alone
     peak: float  # the largest weight of a query, on the average
     combined: bool = False  # its weights are made of those of several softmaxes, or multiplied by what is computed
     split: bool | None = None  # the rows of a head are different tokens; None where that cannot be read off
@@ -499,7 +500,8 @@ class OperationRecorder(OperationWatch):
     ) -> AttentionSeen:
         a, layer = self.origin(q), max(self.origin(q).layer, self.origin(k).layer)
         peak = peaks.detach().float().mean().item()
-        return AttentionSeen(q.shape[-1], factor, sums, hides, q, k, a.weight, a.place, axis, a.width, layer, peak)
+        of = a.weight, a.place, axis, a.width, layer, a.layer
+        return AttentionSeen(q.shape[-1], factor, sums, hides, q, k, *of, peak)
 
     def _noted(self, seen: AttentionSeen, values: Tensor, origin: Origin, result: Tensor) -> Origin:
         if origin.made_by == "linear" and origin.output is not None and (self.everything or len(self.attentions) < 2):
