@@ -226,7 +226,8 @@ def load_exported(file: str | Path) -> tuple[Runner, Mapping]:
 
 
 def _facts(weights: Pretrained) -> dict:
-    answer = {name: weights.facts[name] for name in ("task", "scale") if name in weights.facts}
+    answer = {"task": weights.task} if weights.task != "classes" else {}
+    answer |= {"scale": weights.facts["scale"]} if "scale" in weights.facts else {}
     return asdict(weights.preprocessing) | {"class_names": weights.class_names} | answer
 
 

@@ -192,7 +192,9 @@ def test_all_of_the_preprocessing_is_stated(style):
 
 def test_what_a_number_was_standardized_by_is_stated(tmp_path):
     stated = {"task": "number", "scale": [51.0, 7.0]}
-    weights = replace(weights_of(small(depth=1, num_classes=1)), facts=stated | {"about": "not for others"})
+    weights = replace(
+        weights_of(small(depth=1, num_classes=1)), facts=stated | {"about": "not for others"}, task="number"
+    )
     facts = load_exported(export(weights, tmp_path / "new" / "model.pt2", "pt2"))[1]
     assert stated.items() <= facts.items() and "about" not in facts
     assert json.loads((tmp_path / "new" / "model.pt2.json").read_text()) == facts

@@ -162,14 +162,15 @@ def classifier(
 def said_by(weights: Pretrained, logits: Tensor, top: int = 1) -> list[tuple[str, float]]:
     """What the logits of one image mean, (K,): the likeliest classes or labels and their probabilities, or numbers.
 
-    Beside a number stands nan. It is printed to a thousandth of the standard deviation of those that were learned; of
-    several, behind its name.
+    Beside a number stands nan. It is printed to a thousandth of the standard deviation of those that were learned, if
+    that is known; of several, behind its name.
     """
-    task, scale, known = task_of(weights), weights.facts.get("scale", (0.0, 1.0)), weights.class_names or ()
+    task, scale, known = task_of(weights), weights.facts.get("scale"), weights.class_names or ()
     if task != "number":
         return _likeliest(logits.sigmoid() if task == "labels" else logits.softmax(dim=-1), known, top)
-    places = max(0, 3 - math.floor(math.log10(scale[1])))
-    numbers = [f"{number:.{places}f}" for number in (logits * scale[1] + scale[0]).tolist()]
+    places = f".{max(0, 3 - math.floor(math.log10(scale[1])))}f" if scale else ".4g"
+    mean, std = scale or (0.0, 1.0)
+    numbers = [f"{number * std + mean:{places}}" for number in logits.tolist()]
     if len(numbers) > 1:
         numbers = [f"{known[k] if known else f'number {k}'} {number}" for k, number in enumerate(numbers)]
     return [(number, math.nan) for number in numbers]

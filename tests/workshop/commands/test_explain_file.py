@@ -49,7 +49,7 @@ def test_the_weights_of_others_are_explained_as_they_attend(picture, kind):
 
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_what_is_no_class_is_said_as_predict_says_it(picture, tmp_path, task):
-    own = replace(weights(), facts={"task": task, "scale": (1.7e9, 50.0)})
+    own = replace(weights(), task=task, facts={"scale": (1.7e9, 50.0)})
     if task == "number":
         adapt(own.model, "timm", num_classes=1)
         torch.nn.init.constant_(own.model.head.bias, 0.5)
