@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from small_models import HEADS, C, K, P
-from styles import ADDS, BRANCHES, IDLE, MIX, MLPS, SCALE, SUMS
+from styles import ADDS, BRANCHES, IDLE, MIX, MLPS, NORMS, SCALE, SUMS
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 from ways import EACH, PATCHES, SIDE, WIDE, Attention, Block, EachHead, Missing, Net, normed
@@ -347,6 +347,17 @@ class AddedToTheEmbedding(Net):
         return x
 
 
+class OfTokens(nn.Module):
+    """A norm of every number over all tokens, by torch's instance norm or by its length."""
+
+    def __init__(self, width, by_length):
+        super().__init__()
+        self.norm = partial(F.normalize, dim=-1) if by_length else nn.InstanceNorm1d(width, affine=True)
+
+    def forward(self, x):
+        return self.norm(x.mT).mT
+
+
 def last_without_a_norm():
     model = Net()
     model.blocks[-1].norm1 = nn.Identity()
@@ -434,6 +445,9 @@ WRONG = {
     ),
     "added to its input": (lambda: Net(block=AddedToItsInput), {ADDS: "only the next layer"}),
     "added to the embedding": (AddedToTheEmbedding, {ADDS: "not to the embedding"}),
+    "instance norm": (lambda: Net(norm=partial(OfTokens, by_length=False)), {NORMS: "over the tokens"}),
+    "vectors of all tokens": (lambda: Net(norm=partial(OfTokens, by_length=True)), {NORMS: "over the tokens"}),
+    "group norm": (lambda: Net(norm=lambda width: nn.GroupNorm(1, PATCHES + 1)), {NORMS: "normalized together"}),
     "the last block without a norm": (last_without_a_norm, {BRANCHES: "is missing there"}),
     "weights without a gradient": (lambda: Net(WithoutGradient), {IDLE: "no_grad"}),
     "later ones alone": (lambda: Net(LaterOnes), {"tokens_see_the_later_ones": "a causal mask"}),

@@ -365,6 +365,12 @@ class OperationRecorder(OperationWatch):
         tensors = {} if self.attentions else {"before": before, "after": result}
         if name in ("native_layer_norm", "_fused_rms_norm"):
             self.norms.append(NormSeen(tuple(named["normalized_shape"]), shape, named.get("eps"), **tensors))
+        elif name == "native_group_norm":
+            together = shape[1] // named["group"]
+            self.norms.append(NormSeen((together, *shape[2:]), shape, named.get("eps"), **tensors))
+        elif "batch_norm" in name and shape[0] == 1 < self._batch and not shape[1] % self._batch:
+            each = (self._batch, shape[1] // self._batch, *shape[2:])  # as torch computes an instance norm
+            self.norms.append(NormSeen(shape[2:], each))
         elif "batch_norm" in name:
             training = bool(named.get("training")) and "no_training" not in name
             self.norms.append(NormSeen(shape[1:2], shape, batch_norm=True, of_batch=training))
@@ -373,7 +379,9 @@ class OperationRecorder(OperationWatch):
             correction = named.get("correction", 1 if named.get("unbiased", True) else 0)
             correction = 1 if correction is None else correction
             self.norms.append(NormSeen(tuple(shape[i] for i in axes), shape, correction=correction, **tensors))
-        elif name == "mean" and named.get("keepdim") and origin.squared:
+        elif (name == "mean" and named.get("keepdim") and origin.squared) or (
+            name == "linalg_vector_norm" and named.get("keepdim") and len(shape) == 3 and not origin.learned
+        ):
             axes = [axis % x.ndim for axis in named.get("dim") or range(x.ndim)]
             self.norms.append(NormSeen(tuple(shape[i] for i in axes), shape, **tensors))
 
