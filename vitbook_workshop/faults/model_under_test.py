@@ -155,17 +155,18 @@ class ModelUnderTest:
 
     @cached_property
     def strangers(self) -> list[nn.Parameter]:
-        """Parameters that `subject` calculates with and did not have before, if its operations could be watched."""
+        """Parameters to be trained that `subject` calculates with, and that it did not have before."""
         seen = self._watched[0]
-        used = seen.used.values() if isinstance(seen, OperationRecorder) else []
-        return [p for p in used if id(p) not in self._own]
+        if isinstance(seen, Exception):
+            return []
+        return [p for i, p in seen.used.items() if i in seen.trained - self._own and p.requires_grad]
 
     @cached_property
-    def strangers_again(self) -> list[nn.Parameter]:
-        """The same, of another call."""
+    def strangers_again(self) -> set[int]:
+        """Ids of those of another call."""
         with torch.no_grad():
             recorded, _ = self.record(self.subject, self.shown.detach())
-        return [p for p in recorded.used.values() if id(p) not in self._own]
+        return recorded.used.keys() - self._own
 
     @property
     def logits(self) -> Tensor:
@@ -402,7 +403,7 @@ def altered(model: nn.Module, parameters: set[int], alter: Callable[[Tensor], Te
 
 
 def _is_finite(x: Tensor) -> bool:
-    """But for −inf, which a class that is left out may get."""
+    """Whether no number is NaN or +inf; −inf a class may get that is left out."""
     return not bool(x.isnan().any() or x.isposinf().any())
 
 
@@ -469,7 +470,7 @@ def unregistered(model: nn.Module) -> Iterator[tuple[str, int]]:
 def _learned_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
     """What can be learned in lists and dictionaries, also of lists and dictionaries, and in modules that they hold."""
     if isinstance(value, nn.Module):
-        yield from value.parameters()
+        yield from (parameter for parameter in value.parameters() if parameter.requires_grad)
     elif isinstance(value, Tensor):
         yield from [value] if value.requires_grad else []
     elif depth and isinstance(value, list | tuple | dict):

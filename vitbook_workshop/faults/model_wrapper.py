@@ -177,11 +177,14 @@ def copy_of(model: nn.Module, without: Collection[nn.Module] = ()) -> nn.Module:
     for function in functions:
         cells = tuple(CellType() for _ in function.__closure__ or ())
         named = function.__name__, function.__defaults__, cells
-        memo[id(function)] = FunctionType(function.__code__, function.__globals__, *named)
+        memo[id(function)] = twin = FunctionType(function.__code__, function.__globals__, *named)
+        twin.__kwdefaults__ = function.__kwdefaults__
+        vars(twin).update(vars(function))
     copy = deepcopy(model, memo)
     for function in functions:
         for cell, of in zip(memo[id(function)].__closure__ or (), function.__closure__ or (), strict=True):
-            cell.cell_contents = memo.get(id(of.cell_contents), of.cell_contents)
+            with contextlib.suppress(ValueError):  # of a cell that is empty yet
+                cell.cell_contents = memo.get(id(of.cell_contents), of.cell_contents)
     return copy
 
 

@@ -353,9 +353,8 @@ def _idle_rows(tested: ModelUnderTest, name: str, slope: Tensor) -> Failed | Non
 def learned_things_are_registered(tested: ModelUnderTest) -> None:
     lost = [f"{where} has {count:,} numbers to learn" for where, count in unregistered(tested.model)]
     expect(not lost, f"{', '.join(lost[:4])} that model.parameters() lacks.")
-    strange = [p for p in tested.strangers if p.requires_grad]
-    again = {id(p) for p in tested.strangers_again} if strange else set()
-    made = [p for p in strange if id(p) not in again]
+    strange = tested.strangers
+    made = [p for p in strange if id(p) not in tested.strangers_again]
     if made:
         drawn = any(met.how != "dropout" for met in tested.drawn)
         skip_if(drawn, "each call draws parameters of its own, so that two calls differ")
@@ -409,10 +408,15 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
         raise Failed(" ".join(found + most), suspect, likely=doubt)
 
 
+def _named(kind: str, part: nn.Module) -> str:
+    return f"{kind} {type(part).__name__}".lower()
+
+
 def _drops_the_stream(tested: ModelUnderTest, places: list[tuple[str, nn.Module, str]], model: nn.Module) -> str:
     """The kind of a drop path that, at a rate near 1, leaves nothing of what stands before the blocks; "" for none."""
-    kinds = {kind: f"{kind}{type(part).__name__}{attribute}".lower() for kind, part, attribute in places}
-    kinds = [kind for kind, words in kinds.items() if "path" in words or "drop_prob" in words]
+    in_blocks = {id(part) for stack in stacks(model) for block in stack for part in block.modules()}
+    kinds = {kind: part for kind, part, _ in places if id(part) in in_blocks}
+    kinds = [kind for kind, part in kinds.items() if re.search("drop_?path|stochastic_?depth", _named(kind, part))]
     if not kinds or not tested.attentions_if_any:
         return ""
     used, first = list(tested.recorded.used), id(tested.attentions[0].weight)
@@ -578,12 +582,16 @@ def logits_are_no_probabilities(tested: ModelUnderTest) -> None:
 
 
 def _stay_below_one(tested: ModelUnderTest) -> bool:
-    """Whether a last linear map that gives more is not seen in the logits."""
+    """Whether it is not seen in the logits that the last linear map, and what is one number, gives a thousandfold."""
     head = next((one for one in reversed(tested.recorded.linear) if one.output.shape[-1] == tested.num_classes), None)
     if head is None or head.weight is None:
         return False
-    with altered(tested.subject, {id(head.weight)}, lambda p: 1000 * p):
-        return bool(logits_of(tested.subject, tested.shown.detach()).abs().max() <= 1)
+    larger = {id(head.weight)} | {id(p) for p in tested.subject.parameters() if p.numel() == 1}
+    with torch.no_grad(), altered(tested.subject, larger, lambda p: 1000 * p):
+        recorded, logits = tested.record(tested.subject, tested.shown.detach())
+    output = next((one.output for one in reversed(recorded.linear) if one.map == head.map), None)
+    grew = output is not None and bool(output.abs().max() > 100 * head.output.detach().abs().max())
+    return grew and logits is not None and bool(logits.abs().max() <= 1)
 
 
 def export_works(tested: ModelUnderTest) -> None:

@@ -21,9 +21,7 @@ class AttentionSeen:
     width: int  # over how many numbers the dot products of queries and keys run
     factor: float | None  # what they are multiplied by before the softmax; None where learned, normalized or unknown
     sums: Tensor  # of the weights that each output is blended with; all 1, or not
-    hides: (
-        str  # "later" where each query sees itself, the keys before it, and no others; "earlier" the other way around
-    )
+    hides: str  # "later": each query sees itself, the keys before it, and no others; "earlier": those after it
     queries: Tensor  # (..., T, d)
     keys: Tensor
     weight: nn.Parameter | None  # of the linear map that made the queries
@@ -196,9 +194,9 @@ class OperationRecorder(OperationWatch):
         self.until_attention, self.everything, self.silent = until_attention, everything, silent
         self.attentions: list[AttentionSeen] = []
         self.linear: list[Origin] = []  # the outputs of all linear maps
-        self.no_activation: list[
-            tuple[nn.Parameter, nn.Parameter]
-        ] = []  # maps D → M → D, M > D, or to less than M; nothing between
+        # maps D → M → D, M > D, nothing between; and maps D → M → fewer than M
+        self.no_activation: list[tuple[nn.Parameter | None, nn.Parameter | None]] = []
+        self.to_fewer: list[tuple[nn.Parameter | None, nn.Parameter | None]] = []
         self.activations_twice = 0  # one right after another
         self.branches_activated = 0  # what is added to the tokens (B, T, D) comes right from an activation
         self.added_twice: set[int] = set()  # sums to which tokens (B, T, D) are added that are a part of them already
@@ -208,6 +206,7 @@ class OperationRecorder(OperationWatch):
         self.lost: set[str] = set()  # operations that could not be followed
         self.feature_map: Tensor | None = None  # (B, D, H, W), of the last convolution before any attention
         self.used: dict[int, nn.Parameter] = {}  # parameters by id, in the order in which operations take them
+        self.trained: set[int] = set()  # ids of those of which gradients come back
         self.steps = 0
         self._parts: dict[int, set[int]] = {}  # sum → what it is the sum of
         self._held: dict[int, frozenset[int]] = {}  # tensor → sums of tokens that are a part of it, by their places
@@ -274,7 +273,10 @@ class OperationRecorder(OperationWatch):
         return any(x.learned for x in origins) and all(x.learned or x.constant for x in origins)
 
     def _origin_of(self, name: str, tensors: list[Tensor], args: tuple, named: dict, result: Any) -> Origin:
-        self.used |= {id(x): x for x in tensors if isinstance(x, nn.Parameter)}
+        if not name.endswith("_"):  # which begins a parameter
+            taken = {id(x): x for x in tensors if isinstance(x, nn.Parameter)}
+            self.used |= taken
+            self.trained |= taken.keys() if torch.is_grad_enabled() else set()
         main = max(tensors, key=lambda x: (self.origin(x).operands != (), x.numel()))
         if name.startswith("new_") or name.endswith("_like"):
             return Origin()
@@ -288,6 +290,8 @@ class OperationRecorder(OperationWatch):
             return self._summed(*origin.factors, named["dim"], result)
         if name in ("expand", "repeat") and origin.made_by == "parameter" and result.numel() > main.numel():
             return Origin()  # tokens that are learned, once for each image
+        if name == "masked_fill" and origin.made_by == "linear":
+            return replace(origin, made_by="")  # where it is negative, say
         if name in KEEPS:
             return origin
         if name not in OF_TOKENS and (weight := self._computed(tensors, result)):
@@ -530,12 +534,12 @@ class OperationRecorder(OperationWatch):
         if origin.operands and x.numel() == math.prod(origin.operands[0].shape[:-1]) * origin.operands[1].shape[-1]:
             return replace(origin, factor=None, mixed=origin.made_by == "softmax")  # scores or weights of all heads
         parameter = self.origin(weight).weight
-        between = x.shape[-1] == width  # numbers between two maps, if these follow one another
-        if origin.made_by == "linear" and between and origin.width < width >= output.shape[-1]:
-            if origin.width == output.shape[-1] or (
-                origin.weight is not None and origin.weight.ndim == weight.ndim == 2
-            ):
-                self.no_activation.append((origin.weight, parameter))
+        follows = origin.made_by == "linear" and origin.width < width == x.shape[-1]
+        if follows and origin.width == output.shape[-1]:
+            self.no_activation.append((origin.weight, parameter))
+        elif follows and width > output.shape[-1] and origin.output is not None and origin.weight is not None:
+            if origin.output.shape[-1] == width and origin.weight.ndim == weight.ndim == 2:
+                self.to_fewer.append((origin.weight, parameter))
         if origin.made_by == "blend":
             self._projected(x, parameter)
         place = 0 if parameter is None else weight.storage_offset() - parameter.storage_offset()
