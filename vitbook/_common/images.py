@@ -266,12 +266,15 @@ def _all_samples(content: bytes) -> np.ndarray:
     with tifffile.TiffFile(io.BytesIO(content)) as file:
         page = file.pages.first
         levels = page.asarray()
-    return _positive(levels, page.bitspersample) if page.photometric == 0 else levels
+    return _positive(levels) if page.photometric == 0 else levels
 
 
-def _positive(levels: np.ndarray, bits: int) -> np.ndarray:
+def _positive(levels: np.ndarray) -> np.ndarray:
     """Levels of a TIFF in which 0 is white (PhotometricInterpretation 0), such that 0 is black."""
-    return levels.dtype.type((1 << bits) - 1) - levels
+    if levels.dtype.kind not in "iu" or levels.min() < 0:
+        return levels  # which are refused
+    black = next((white for white in _WHITES if levels.max() <= white), 2**32 - 1)
+    return (black - levels.astype(np.int64)).astype(levels.dtype if levels.dtype.kind == "u" else np.int64)
 
 
 def _from_array(levels: np.ndarray) -> Pixels:
@@ -300,14 +303,14 @@ def to_rgb(image: Image.Image) -> Image.Image:
     """
     wide = any(str(tile[3]).count(";16") for tile in getattr(image, "tile", ()))
     tags = getattr(image, "tag_v2", {})
-    bits = tags.get(258, (1,))[0] if tags.get(262) == 0 else None  # Pillow turns white to 255 for up to 8 bits alone
+    negative = tags.get(262) == 0  # which Pillow turns around for up to 8 bits alone
     image.load()
     image = _upright(image)
     if image.mode == "F":
         raise ValueError("its levels are floating-point numbers, and nothing says which is white")
     if image.mode.startswith("I"):
         levels = np.asarray(image)
-        image = Image.fromarray(_eight_bits(levels if bits is None else _positive(levels, bits)))
+        image = Image.fromarray(_eight_bits(_positive(levels) if negative else levels))
     elif wide and max(np.asarray(image.convert("RGB")).max(), 1) < 16:
         raise ValueError("its colors of 16 bits stay below 4,096: scale them to 0 … 65,535")
     if image.has_transparency_data:

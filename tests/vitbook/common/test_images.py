@@ -154,7 +154,6 @@ def test_a_tiff_that_tifffile_wrote_keeps_all_its_channels(channels):
     assert (decode_pixels(content.getvalue(), "it") == levels).all()
 
 
-@pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without it")
 @pytest.mark.parametrize(("order", "bits"), [("<", 8), ("<", 16), (">", 8), (">", 16)])  # of "> 16", Pillow reads none
 def test_a_tiff_in_which_zero_is_white_is_no_negative(order, bits):
     tifffile = pytest.importorskip("tifffile")
@@ -165,6 +164,17 @@ def test_a_tiff_in_which_zero_is_white_is_no_negative(order, bits):
     assert got.tolist() == pytest.approx([255, 255 * 3 / 4, 0], abs=1)
 
 
+@pytest.mark.parametrize(("kind", "black"), [("u2", 255), ("u2", 4095), ("i2", 4095)])
+def test_zero_is_white_also_where_fewer_bits_are_used(kind, black):
+    tifffile = pytest.importorskip("tifffile")
+    content = io.BytesIO()
+    tifffile.imwrite(content, np.array([[0, black // 4, black]] * 2, kind), photometric="miniswhite")
+    with pytest.warns(UserWarning, match="are taken for"):
+        got = np.asarray(decode_image(content.getvalue(), "it"))[0, :, 0]
+    assert got.tolist() == pytest.approx([255, 255 * 3 / 4, 0], abs=1)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow was built without it")
 def test_avif_is_read_like_any_other():
     assert_near(corners(decode_image(file(quarters(), "AVIF"), "it")), [RED, GREEN, BLUE, WHITE], LOSSY)
 
