@@ -58,6 +58,10 @@ _TASKS = {"single_label_classification": "classes", "multi_label_classification"
 _POOLS = {"token": "class", "avg": "mean"}
 
 
+class OtherModel(ValueError):
+    """A configuration of a model that is not read here."""
+
+
 @dataclass(frozen=True)
 class Stated:
     """What is stated, each part of it empty where nothing is."""
@@ -90,7 +94,7 @@ def _errors_in(path: Path) -> Iterator[None]:
         yield
     except (TypeError, KeyError, AttributeError, OverflowError, ValueError) as error:
         kind = "" if isinstance(error, ValueError) else f"{type(error).__name__} "
-        raise ValueError(f"{path}: {kind}{error}") from None
+        raise (OtherModel if isinstance(error, OtherModel) else ValueError)(f"{path}: {kind}{error}") from None
 
 
 def _with_processor(stated: Stated, folder: Path) -> Stated:
@@ -115,7 +119,7 @@ def _of_a_config(config: dict) -> Stated | None:
         tower = config.get("vision_config") or {}
         kind = str(tower.get("model_type") or f"{kind}_vision_model")
     if kind not in _DEFAULTS:
-        raise ValueError(f"this is {kind!r} of transformers; known are {', '.join(_DEFAULTS)}")
+        raise OtherModel(f"this is {kind!r} of transformers; known are {', '.join(_DEFAULTS)}")
     tower = {"num_attention_heads": 12, "hidden_act": "gelu", **_DEFAULTS[kind], **tower}
     model = dict(num_heads=_whole(tower, "num_attention_heads"), norm_eps=float(tower["layer_norm_eps"]))
     if not (tower.get("use_swiglu_ffn") or tower.get("use_gated_mlp")):
@@ -150,7 +154,7 @@ def _of_timm(config: dict) -> Stated:
     arguments, cfg = config.get("model_args") or {}, config.get("pretrained_cfg") or config
     other = "" if name.startswith("eva_large_patch14") else named("architectures", [name])  # plain but for its name
     if other or not re.match(r"(vit|deit3?|flexivit|eva_large|test_vit\d?)(_|$)", name):
-        raise ValueError(f"timm's {name} is {other or 'no plain Vision Transformer'}, which is not read")
+        raise OtherModel(f"timm's {name} is {other or 'no plain Vision Transformer'}, which is not read")
     model: dict[str, Any] = {}
     for pattern, settings in _ARCHITECTURES.items():
         model |= settings if re.search(pattern, name) else {}

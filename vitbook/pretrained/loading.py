@@ -21,7 +21,7 @@ from vitbook.finetuning import merged
 from vitbook.modern import ModernConfig, ModernViT
 from vitbook.patches import grid_size
 from vitbook.pretrained.adapting import adapt
-from vitbook.pretrained.config_files import Stated, read_stated
+from vitbook.pretrained.config_files import OtherModel, Stated, read_stated
 from vitbook.pretrained.hub import fetch_from_hub
 from vitbook.pretrained.layouts import CLASS, DISTILLATION, GAMMA, PATCHES, POSITIONS, REGISTERS, VITBOOK, Layout
 from vitbook.pretrained.preprocessing import STYLES, Preprocessing
@@ -35,9 +35,11 @@ _ANY_SIZE = 224  # of images, in pixels, where the weights fit every size
 _KERNEL_OF = {"big_vision": "google", "vitbook": "timm", "dinov2": "hf", "dinov3": "timm", "deit3": "deit"}
 _KERNEL_OF |= {"clip": "hf", "siglip": "hf"}
 NOT_STATED, _HIDDEN = "the weights do not tell", "before this head comes a hidden layer, which our model lacks"
-# Notes of what changes no answer: buffers, what only training needs, and a head that nobody asked for
+# Notes of what changes no answer: buffers, what only training needs, a head that nobody asked for, the text's half
 HARMLESS = re.compile(
-    r"dropped \S*(mask_token|position_ids|periods)|head(_dist)?: \d+ classes dropped, 0 made new.*|"
+    r"dropped \S*(mask_token|position_ids|periods|pooler\.dense\.(weight|bias))|its SHA-256 is not published.*|"
+    r"head(_dist)?: \d+ classes dropped, 0 made new.*|"
+    r"dropped what is not the image tower's: \S*(text_model|text_projection|transformer|token_embedding|logit_)\S*.*|"
     rf"dropped what is not the image tower's: ({NOT_THE_MODEL.pattern})( and .*|, .*)?"
 )
 _SPARE = 10**7  # numbers that a model may hold beyond twice those of its weights, such as computed positions
@@ -215,16 +217,20 @@ def open_weights(
         if theirs:
             stated = read_stated(path if path.is_dir() else path.parent)
         else:
-            stated = Stated() if entry or facts else _stated_beside(path)
+            stated = Stated() if entry or facts else _stated_beside(path)  # which may be another model's
         return OpenedWeights(name, content, facts, entry, stated, theirs, part)
 
 
 def _stated_beside(path: Path) -> Stated:
     """What the folder of a file of any name states, or a note of why that cannot be read."""
     try:
-        return read_stated(path.parent)
+        stated = read_stated(path.parent)
+    except OtherModel:
+        return Stated(notes=("not read: the configuration beside it, which is of no model that is known here",))
     except (ValueError, OSError) as error:
         return Stated(notes=(f"not read: {error}",))
+    said = (f"read beside it: {stated.source}",) if stated.source else ()
+    return replace(stated, notes=(*stated.notes, *said))
 
 
 @contextmanager
@@ -290,6 +296,7 @@ def _assumed(
     rows, columns = (side // c.patch_size for side in c.sides)
     others = any(rows * columns % side == 0 for side in range(2, rows))  # grids of as many patches
     settled = weights.layout.kernel == "siglip2" or POSITIONS not in weights.tensors or "image_size" in stated.model
+    settled = settled or weights.layout.name == "torchvision"  # whose class takes one number
     if rows == columns and others and not settled and asked != c.sides:
         notes.append(f"image_size: {c.sides}, if the patches fill a square")
     if stated.model:

@@ -87,7 +87,8 @@ def _check_name(path: Path) -> None:
         raise ValueError("it is what a run is resumed from; its weights to use are in best.json")
     run = re.fullmatch(r"(.+)-[0-9a-f]{12}\.safetensors", path.name)
     if run and path.with_name(f"{run[1]}.json").exists():
-        raise ValueError(f"it has the tensors of {run[1]}.json, which states the rest: name that")
+        best = run[1].replace("last", "best")
+        raise ValueError(f"it has the tensors of {run[1]}.json; name {best}.json, which states the rest")
 
 
 def _shards(index: Path) -> dict:

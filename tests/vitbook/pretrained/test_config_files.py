@@ -251,6 +251,7 @@ def test_a_config_is_read_beside_weights_of_any_name(tmp_path, name):
     ours, x = load_pretrained(tmp_path / name), torch.randn(1, 3, 24, 24)
     assert_close(ours.model(x), theirs(x).logits, rtol=0, atol=1e-6)
     assert ours.class_names == ("a", "b") and not any("not read" in note for note in ours.notes)
+    assert any(note.startswith("read beside it: config.json") for note in ours.notes) == ("index" not in name)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def test_a_config_is_read_beside_weights_of_any_name(tmp_path, name):
         (dict(model_type="dinov2", use_swiglu_ffn=True, image_size=0), "config.json: image_size: expected height"),
         (dict(architecture="vit_giant_patch14_dinov2"), "config.json: swiglu is True there, False in the weights"),
         (dict(architecture="vit_base_patch16_224", model_args={"num_heads": "x"}), "config.json: num_heads: expected"),
-        (dict(model_type="bert"), "config.json: this is 'bert' of transformers"),
+        (dict(model_type="bert"), "the configuration beside it, which is of no model that is known here"),
         (dict(architecture="vit_base_patch16_224", num_features=768), "dim is 768 there, 64 in the weights"),
         (dict(model_type=None), None),
     ],
