@@ -109,8 +109,8 @@ _Image = tuple[str, int, int]  # its name below the folder, its bytes, and when 
 
 
 def _is_image(file: Path) -> bool:
-    """Whether a file's name ends like an image's, or the file begins like one."""
-    if looks_like_image(file) or not file.is_file():
+    """Whether a file's name ends like an image's, or has no ending and the file begins like one."""
+    if looks_like_image(file) or file.suffix or not file.is_file():
         return looks_like_image(file)
     try:
         with file.open("rb") as content:
@@ -148,7 +148,8 @@ def _kept(file: Path, made: dict[str, str], folder: Path) -> dict[_Image, Tensor
         images = [json.loads(facts[name]) for name in ("names", "sizes", "times")]
         place = json.loads(facts["folder"])
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{file} does not hold features that can be completed: {error}") from None
+        lacks = f"{error} is not in it, as in those of earlier versions" if isinstance(error, KeyError) else error
+        raise ValueError(f"{file} holds no features that can be completed: {lacks}; name another file") from None
     if facts.get("digest") != made["digest"]:
         other = f"other weights, {facts.get('weights')} as it was then, and not {made['weights']} as it is now"
         raise ValueError(f"{file} has features of {other}: name another file")

@@ -111,7 +111,7 @@ def test_files_that_are_cut_short_or_of_another_kind_are_refused(tmp_path, kind)
             "last",
             "last.json holds no weights .*: it is what a run is resumed from; its weights to use are in best.json",
         ),
-        ("best", r"safetensors holds no weights .*: it has the tensors of best.json; name best.json, which states the rest"),
+        ("best", r"holds no weights .*: it has the tensors of best.json; name best.json, which states the rest"),
     ],
 )
 def test_of_a_runs_files_the_one_to_name_is_named(tmp_path, name, message):
