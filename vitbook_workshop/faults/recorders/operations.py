@@ -288,8 +288,6 @@ class OperationRecorder(OperationWatch):
         self._note_norm(name, main, named, origin, result)
         if name == "sum" and origin.factors:
             return self._summed(*origin.factors, named["dim"], result)
-        if name in ("expand", "repeat") and origin.made_by == "parameter" and result.numel() > main.numel():
-            return Origin()  # tokens that are learned, once for each image
         if name == "masked_fill" and origin.made_by == "linear":
             return replace(origin, made_by="")  # where it is negative, say
         if name in KEEPS:
