@@ -27,6 +27,7 @@ from vitbook_workshop.training_runs.trained_models import open_model
 FEATURES = ("class", "mean", "both")
 OFTEN = 500  # images from one writing to the next
 SIDE, COLUMNS = 160, 4  # of a contact sheet: pixels of a picture, pictures in a row
+_Image = tuple[str, int, int]  # its name below the folder, its bytes, and when it was changed last
 
 
 def embedder(weights: Pretrained, source: Path | str, feature: str, normalize: bool) -> Callable[[Path], Tensor]:
@@ -103,9 +104,6 @@ def embed_folder(folder: Path, to: Path, source: Path | str, feature: str = "cla
     if not done:
         raise ValueError(f"none of the images in {folder} can be read")
     return Bank([folder / name for name, _, _ in done], torch.stack(list(done.values())), embed, broken)
-
-
-_Image = tuple[str, int, int]  # its name below the folder, its bytes, and when it was changed last
 
 
 def _is_image(file: Path) -> bool:

@@ -37,7 +37,8 @@ class ModelUnderTest:
         self._random = torch.Generator().manual_seed(1)  # the model's own draws change none of what it gets
         self.not_finite = ""  # where its numbers are no longer finite; it is then asked no more
         if not _is_finite(fitting.at_start.logits):
-            self.not_finite, self.batch = _where_not_finite(self.copy().eval(), self.images()), 0
+            model, images = self.copy(), self.images()
+            self.not_finite, self.batch = where_it_begins(model, lambda: logits_of(model, images), _is_finite), 0
         channels, height, width = image_shape
         stuck = not self.batch and not self.not_finite
         self.turned = stuck and height != width and fit(model, (channels, width, height), num_classes).batch > 0
@@ -407,19 +408,6 @@ def _is_finite(x: Tensor) -> bool:
     return not bool(x.isnan().any() or x.isposinf().any())
 
 
-def _where_not_finite(model: nn.Module, images: Tensor) -> str:
-    """The first part of a model whose numbers are not, in words."""
-    found: list[str] = []
-
-    def look(name: str, output: Any) -> None:
-        if not all(map(_is_finite, tensors_in(output))):
-            found.append(name)
-
-    with each_output(model, look):
-        logits_of(model, images)
-    return f"it begins in {found[0]}." if found else "it begins in the model's own forward."
-
-
 @contextmanager
 def each_output(model: nn.Module, look: Callable[[str, Any], None]) -> Iterator[None]:
     """Meanwhile, look at what each part of a model gives, under a name such as "norm1 (LayerNorm)"."""
@@ -430,6 +418,19 @@ def each_output(model: nn.Module, look: Callable[[str, Any], None]) -> Iterator[
                 hook = part.register_forward_hook(lambda part, got, output, name=name: look(name, output))
                 stack.callback(hook.remove)
         yield
+
+
+def where_it_begins(model: nn.Module, run: Callable[[], Any], is_finite: Callable[[Tensor], bool]) -> str:
+    """The first part of a model whose numbers are not finite while it runs, in words."""
+    found: list[str] = []
+
+    def look(name: str, output: Any) -> None:
+        if not all(is_finite(x) for x in tensors_in(output) if x.is_floating_point()):
+            found.append(name)
+
+    with each_output(model, look):
+        run()
+    return f"it begins in {found[0]}" if found else "it begins in the model's own forward"
 
 
 def apart(one: Tensor, other: Tensor) -> float:

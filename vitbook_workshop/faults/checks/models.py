@@ -45,7 +45,7 @@ def logits_come_out(tested: ModelUnderTest) -> str:
         )
     if tested.not_finite:
         raise Failed(
-            f"they are not finite: {tested.not_finite}",
+            f"they are not finite: {tested.not_finite}.",
             "a row of scores that is −inf throughout, by a mask the wrong way around, or a logarithm, a root or a"
             " quotient of 0.",
             "10_training#the-loop-bare",
@@ -408,15 +408,11 @@ def every_dropout_acts(tested: ModelUnderTest) -> None:
         raise Failed(" ".join(found + most), suspect, likely=doubt)
 
 
-def _named(kind: str, part: nn.Module) -> str:
-    return f"{kind} {type(part).__name__}".lower()
-
-
 def _drops_the_stream(tested: ModelUnderTest, places: list[tuple[str, nn.Module, str]], model: nn.Module) -> str:
     """The kind of a drop path that, at a rate near 1, leaves nothing of what stands before the blocks; "" for none."""
     in_blocks = {id(part) for stack in stacks(model) for block in stack for part in block.modules()}
-    kinds = {kind: part for kind, part, _ in places if id(part) in in_blocks}
-    kinds = [kind for kind, part in kinds.items() if re.search("drop_?path|stochastic_?depth", _named(kind, part))]
+    names = {kind: f"{kind} {type(part).__name__}".lower() for kind, part, _ in places if id(part) in in_blocks}
+    kinds = [kind for kind, name in names.items() if re.search("drop_?path|stochastic_?depth", name)]
     if not kinds or not tested.attentions_if_any:
         return ""
     used, first = list(tested.recorded.used), id(tested.attentions[0].weight)

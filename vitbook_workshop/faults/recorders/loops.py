@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -15,7 +16,7 @@ from torch.optim import lr_scheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from vitbook._common.suggestions import listed
-from vitbook_workshop.faults.model_under_test import each_output, tensors_in
+from vitbook_workshop.faults.model_under_test import tensors_in, where_it_begins
 
 FIRST, EVERY = 20, 20  # the first steps are looked at one by one, then one in twenty
 DENSE = 200  # steps in which every loss and enough images are kept
@@ -178,21 +179,15 @@ class LoopRecorder:
         broken = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
         if broken:
             return f"{listed(broken, 3)} had become NaN or infinite in the step before"
-        culprits: list[str] = []
-
-        def look(name: str, output: Any) -> None:
-            if not all(x.isfinite().all() for x in tensors_in(output) if x.is_floating_point()):
-                culprits.append(name)
-
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         try:
             context = torch.autocast(device, dtype) if autocast else nullcontext()
-            with torch.random.fork_rng(), context, each_output(self.model, look):
-                self.model.forward(*args, **kwargs)
+            with torch.random.fork_rng(), context:
+                forward = partial(self.model.forward, *args, **kwargs)
+                return where_it_begins(self.model, forward, lambda x: bool(x.isfinite().all()))
         finally:
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
-        return f"it begins in {culprits[0]}" if culprits else "it begins in the model's own forward"
 
     # Loss
 
