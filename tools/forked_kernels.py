@@ -12,37 +12,52 @@ import importlib
 import json
 import os
 import runpy
+import select
+import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
 IMPORTED = """
     torch torch._dynamo torch.testing torch.utils.flop_counter einops jaxtyping safetensors.torch
+    ignite.engine ignite.handlers ignite.metrics torch.utils.tensorboard
     numpy scipy.ndimage scipy.optimize sklearn.datasets sklearn.linear_model sklearn.model_selection
     PIL.Image PIL.ImageDraw matplotlib.pyplot IPython.display ipykernel.ipkernel ipykernel.kernelapp
 """
 LAUNCHER = "ipykernel_launcher"
 INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # matplotlib asks as it is imported, not later
+PLACE = "FORKED_KERNELS"  # in the environment of all workers: the socket of the one process that forks
 ended_seconds = 0.0  # CPU seconds of the forks that have ended, and of what they started
 
 
-def serve() -> None:
+def serve(place: str) -> None:
     """Fork for every line that gives a command, its folder and environment; answer how one does for its number."""
     del sys.path[0]  # this file's folder
-    for name in IMPORTED.split():
-        importlib.import_module(name)
-    gc.freeze()  # to look at an object would copy the memory where it lies
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if isinstance(asked, int):
-            pid, status, used = os.wait4(asked, os.WNOHANG)
-            answer = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime] if pid else None
-        elif answer := os.fork():
-            os.setpgid(answer, answer)  # of its own, since jupyter_client interrupts all of a kernel's group
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.bind(place)
+        asked.listen()
+        print(flush=True)
+        for name in IMPORTED.split():
+            importlib.import_module(name)
+        gc.freeze()  # to look at an object would copy the memory where it lies
+        while sys.stdin not in select.select([asked, sys.stdin], [], [])[0]:  # it ends with who has started this
+            connection, _ = asked.accept()
+            with connection, connection.makefile("rw") as line:
+                question = json.loads(line.readline())
+                if isinstance(question, int):
+                    pid, status, used = os.wait4(question, os.WNOHANG)
+                    answer = [os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime] if pid else None
+                elif answer := os.fork():
+                    os.setpgid(answer, answer)  # of its own, since jupyter_client interrupts all of a kernel's group
+                else:
+                    break
+                print(json.dumps(answer), file=line, flush=True)
         else:
-            return become(**asked)
-        print(json.dumps(answer), flush=True)
+            return
+    become(**question)
 
 
 def become(command: list[str], folder: str, environment: dict[str, str]) -> None:
@@ -59,24 +74,21 @@ def become(command: list[str], folder: str, environment: dict[str, str]) -> None
 
 
 class Fork:
-    """What `subprocess.Popen` would be for a kernel, as far as jupyter_client asks. Raises OSError without a server."""
+    """What `subprocess.Popen` would be for a kernel, as far as jupyter_client asks."""
 
-    server: subprocess.Popen | None = None
     stdin = stdout = stderr = open(os.devnull, "r+b")  # noqa: SIM115, closed by jupyter_client
 
     def __init__(self, command: list[str], cwd: str, env: dict[str, str], **_):
-        if Fork.server is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            Fork.server = subprocess.Popen([sys.executable, __file__], env=os.environ | INLINE, **pipes)
         self.returncode = None
         self.pid = self.ask({"command": command, "folder": str(cwd), "environment": env | INLINE})
 
     def ask(self, question):
-        assert Fork.server and Fork.server.stdin and Fork.server.stdout
-        print(json.dumps(question), file=Fork.server.stdin, flush=True)
-        if not (answer := Fork.server.stdout.readline()):
-            raise OSError(f"the process that forks kernels has ended with {Fork.server.wait()}")
-        return json.loads(answer)
+        """Raises OSError or ValueError where the process that forks has ended."""
+        with socket.socket(socket.AF_UNIX) as server:
+            server.connect(os.environ[PLACE])
+            with server.makefile("rw") as line:
+                print(json.dumps(question), file=line, flush=True)
+                return json.loads(line.readline())
 
     def poll(self) -> int | None:
         """The exit code, None before the end."""
@@ -93,15 +105,19 @@ class Fork:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if sys.platform == "linux":
-        pytest.MonkeyPatch().setattr("jupyter_client.launcher.Popen", Fork)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if Fork.server and Fork.server.stdin:
-        Fork.server.stdin.close()
-        Fork.server.wait()
+    if sys.platform != "linux":
+        return
+    pytest.MonkeyPatch().setattr("jupyter_client.launcher.Popen", Fork)
+    if not hasattr(config, "workerinput"):  # before there are workers
+        folder = tempfile.TemporaryDirectory()
+        os.environ[PLACE] = str(Path(folder.name, "kernels"))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        server = subprocess.Popen([sys.executable, __file__, os.environ[PLACE]], env=os.environ | INLINE, **pipes)
+        assert server.stdout
+        server.stdout.readline()  # until it listens
+        config.add_cleanup(folder.cleanup)
+        config.add_cleanup(lambda: server.communicate())
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])
