@@ -8,7 +8,7 @@ import torch
 
 from vitbook_workshop.exercises import EXERCISES, NotRightError, check
 from vitbook_workshop.exercises.grader.inputs import random_mask, random_order
-from vitbook_workshop.exercises.grader.judging import RIGHT, explanation
+from vitbook_workshop.exercises.grader.judging import RIGHT, Judgement, explanation
 
 FUNCTIONS = [name for name, exercise in EXERCISES.items() if callable(exercise.reference)]
 MISTAKES = [(name, made) for name, exercise in EXERCISES.items() for made in exercise.mistakes]
@@ -17,12 +17,12 @@ MISTAKES = [(name, made) for name, exercise in EXERCISES.items() for made in exe
 @pytest.fixture
 def answer(capsys):
     """What the check cell prints, in one line."""
+    return lambda name, attempt: judged(capsys, name, attempt)[1]
 
-    def printed(name: str, attempt) -> str:
-        check(name, attempt)
-        return " ".join(capsys.readouterr().out.split())
 
-    return printed
+def judged(capsys, name: str, attempt) -> tuple[Judgement, str]:
+    """What the check returns, and what it prints, in one line."""
+    return check(name, attempt), " ".join(capsys.readouterr().out.split())
 
 
 def without_numbers(text: str) -> str:
@@ -48,21 +48,17 @@ def test_a_wrong_answer_that_is_no_known_mistake_is_refused_and_called_none(answ
 
 
 @pytest.mark.parametrize(("name", "made"), MISTAKES, ids=label)
-def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(answer, name, made):
+def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(capsys, name, made):
     mistakes = EXERCISES[name].mistakes
+    known = {mistake for others in mistakes for mistake in others}
+    in_the_catalogue = tuple(one if isinstance(one, str) else one.__name__ for one in made)
     for _ in range(2):  # on other numbers each time
-        printed = without_numbers(answer(name, mistakes[made]))
-        assert printed.startswith(f"{name}: not yet")
-        known = {mistake for others in mistakes for mistake in others}
-        named = {mistake for mistake in known if without_numbers(explanation(mistake)) in printed}
-        assert named == set(made) or "Each of these mistakes would give exactly these numbers" in printed
-
-
-@pytest.mark.parametrize(("name", "made"), MISTAKES, ids=label)
-def test_a_judgement_names_what_was_done_as_the_catalogue_does(name, made):
-    judged = check(name, EXERCISES[name].mistakes[made])
-    named = tuple(one if isinstance(one, str) else one.__name__ for one in made)
-    assert judged.state == "wrong" and named in judged.mistakes and str(judged).startswith("not yet")
+        judgement, printed = judged(capsys, name, mistakes[made])
+        assert judgement.state == "wrong" and in_the_catalogue in judgement.mistakes
+        assert str(judgement).startswith("not yet") and printed.startswith(f"{name}: not yet")
+        said = without_numbers(printed)
+        named = {mistake for mistake in known if without_numbers(explanation(mistake)) in said}
+        assert named == set(made) or "Each of these mistakes would give exactly these numbers" in said
 
 
 def test_strict_raises_on_anything_but_right(monkeypatch, capsys):
