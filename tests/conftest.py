@@ -3,15 +3,23 @@
 import gc
 import re
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from jaxtyping import config, install_import_hook
 
 # torch is imported where it is needed: the process that hands the tests to others does without.
 
+TESTS = Path(__file__).parent
 OLD_TORCH = tuple(map(int, re.findall(r"\d+", version("torch"))[:2])) < (2, 10)
 
-gc.set_threshold(200_000, 20, 100)  # to look for cycles among thousands of tests that are collected takes seconds
+gc.set_threshold(200_000, 20, 100)
+
+
+def pytest_collection_finish() -> None:
+    """To look for cycles among thousands of tests takes seconds."""
+    gc.freeze()
+
 
 # The shapes in the signatures of these modules are enforced in the tests.
 SHAPED = """
@@ -28,10 +36,17 @@ install_import_hook(
 )
 
 
+OF_ONE_MODULE = {f"test_{module.split('.')[-1]}" for module in SHAPED_WORKSHOP.split()}
+
+
 @pytest.fixture(autouse=True)
-def shapes_unenforced(request):
-    """A test marked `door` gives what a stranger might, and sees the error that the package itself raises."""
-    config.update("jaxtyping_disable", request.node.get_closest_marker("door") is not None)
+def shapes_enforced_or_not(request):
+    """In the tests of one module alone: what calls many of them is quicker without.
+
+    A test marked `door` gives what a stranger might, and sees the error that the package itself raises.
+    """
+    of_one = "vitbook" in request.path.relative_to(TESTS).parts or request.path.stem in OF_ONE_MODULE
+    config.update("jaxtyping_disable", not of_one or request.node.get_closest_marker("door") is not None)
 
 
 @pytest.fixture(autouse=True)
