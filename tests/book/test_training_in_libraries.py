@@ -95,6 +95,7 @@ def test_mixup_of_timm_has_one_share_a_batch_and_even_batches(timm):
         mix(torch.randn(3, 3, 8, 8), torch.arange(3))
 
 
+@pytest.mark.slow
 def test_when_torch_compiles_again_and_what_it_calls_the_weights():
     compiled = []
 

@@ -178,6 +178,7 @@ def test_lejepas_loss_adds_distance_and_spread():
 # In training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "each", "mean"),
     [

@@ -122,6 +122,7 @@ CHANGES |= dict(randaugment_ops=1, affine=1.0, crop=1, flip=True, erasing=0.5, m
 CHANGES |= dict(balance="loss")
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_recipe_changes_the_weights(monkeypatch):
     monkeypatch.setattr("vitbook.engine.has_bfloat16", lambda device: True)
     base = trained(PLAIN, validation=False)
@@ -470,7 +471,7 @@ def without_times(record: dict) -> dict:
     return {name: value for name, value in record.items() if name not in ("images_per_second", "seconds")}
 
 
-@pytest.mark.parametrize("checkpoint_steps", [0, 4])
+@pytest.mark.parametrize("checkpoint_steps", [pytest.param(0, marks=pytest.mark.slow), 4])
 def test_a_training_interrupted_at_any_step_ends_as_if_it_had_not_been(tmp_path, checkpoint_steps):
     config = replace(RICH, checkpoint_steps=checkpoint_steps)
     settings = dict(dropout=0.1, drop_path=0.1)

@@ -30,8 +30,8 @@ MISSING = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(n
 of_some_kinds = pytest.mark.parametrize(  # each with much in it, since an export takes seconds
     "changes",
     [
-        pytest.param({}, id="plain", marks=pytest.mark.slow),
-        pytest.param({"distilled": True, "positions": "learned_2d"}, id="two tokens", marks=pytest.mark.slow),
+        pytest.param({}, id="plain"),
+        pytest.param({"distilled": True, "positions": "learned_2d"}, id="two tokens"),
         pytest.param(
             dict(rotary_base=100.0, positions="sincos_2d", registers=1, attention_pool=True, norm="rms"),
             id="rotary and pooled by attention",
@@ -75,6 +75,7 @@ def test_of_any_size_equals_the_model_that_was_resized(changes):
         model(images)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @of_some_kinds
 def test_a_graph_takes_any_number_of_images_and_any_size(changes):
@@ -100,8 +101,9 @@ def test_images_of_any_size_are_for_a_vision_transformer(tmp_path):
 
 
 @with_onnx
+@pytest.mark.slow
 @torch.no_grad()
-@pytest.mark.parametrize("to", [pytest.param("onnx", marks=pytest.mark.slow), *sorted(set(FORMATS) - {"onnx"})])
+@pytest.mark.parametrize("to", FORMATS)
 def test_a_file_gives_the_logits_of_the_model_and_says_what_it_takes(to, tmp_path):
     model = load_pretrained("vitbook:cifar10").model
     weights = load_pretrained("vitbook:cifar10")
@@ -126,6 +128,7 @@ def test_an_onnx_file_takes_any_size_where_it_is_asked_to(tmp_path, changes):
 
 
 @with_onnx
+@pytest.mark.slow
 def test_an_operation_that_onnx_lacks_is_named(tmp_path):
     class Odd(VisionTransformer):
         def forward(self, images):
@@ -160,10 +163,8 @@ def test_a_file_holds_nothing_of_where_it_was_made(name, tmp_path):
 
 
 @with_onnx
-@pytest.mark.parametrize(
-    "any_size, sizes",
-    [(False, ["batch", 3, 8, 12]), pytest.param(True, ["batch", 3, "4*rows", "4*columns"], marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("any_size, sizes", [(False, ["batch", 3, 8, 12]), (True, ["batch", 3, "4*rows", "4*columns"])])
 def test_the_axes_of_a_graph_have_names(any_size, sizes, tmp_path):
     import onnx
     import onnxruntime

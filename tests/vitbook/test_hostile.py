@@ -54,6 +54,7 @@ for path in map(Path, sys.argv[1:]):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="how much memory a process has held, POSIX alone tells")
 def test_a_bomb_is_refused_by_name_and_does_not_burst(tmp_path):
     content = save({"a": torch.zeros(3)})

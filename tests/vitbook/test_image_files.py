@@ -58,6 +58,7 @@ def test_a_folder_too_large_for_memory_stays_in_files(folder, monkeypatch):
     assert load_folder(folder, 24).in_files and not load_folder(folder, 23).in_files
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_same_weights_whoever_reads_and_wherever_it_is_interrupted(folder, tmp_path, monkeypatch):
     def train(place: Path, workers: int, stop: int = 0) -> list[torch.Tensor]:
         data, trained = load_folder(folder, 8, in_files=True, workers=workers).with_validation(0.2), model()

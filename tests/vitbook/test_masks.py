@@ -171,6 +171,7 @@ def test_it_is_learned_on_a_frozen_backbone_and_on_one_that_is_tuned(outlined, t
     assert mean_iou(found.confusion) == pytest.approx(best["validation_miou"])
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_same_weights_whoever_reads_and_wherever_it_is_interrupted(outlined, tmp_path, monkeypatch):
     def train(place: Path, workers: int, stop: int = 0) -> list[torch.Tensor]:
         data = load_masks(outlined, 16, workers=workers).with_validation(0.2)

@@ -148,6 +148,7 @@ def test_its_first_guess_is_gray_and_it_has_no_more_than_a_vit_and_its_two_token
     assert sum(parameter.numel() for parameter in model.parameters()) == backbone + more
 
 
+@pytest.mark.slow
 def test_it_learns_two_images_and_paints_the_one_that_is_asked_for():
     torch.manual_seed(0)
     images, labels = torch.randn(2, 3, 8, 12).sign() / 2, torch.tensor([3, 7])

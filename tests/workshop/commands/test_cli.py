@@ -217,11 +217,7 @@ def test_a_recipe_states_what_differs_from_the_defaults_and_its_runs_state_all(p
     assert written == default | stated | {"folder": str(tmp_path)}
 
 
-QUICK = (
-    "cifar10_hour",
-    "cifar10_plain",
-    "cifar10_teacher",
-)  # a hybrid, a plain ViT, both taught, and a teacher
+QUICK = ("cifar10_hour", "cifar10_plain")  # a hybrid and a plain ViT, both taught by a small teacher
 
 
 @pytest.mark.parametrize(
@@ -579,6 +575,7 @@ def test_train_begins_with_the_weights_of_others(tmp_path, foreigners, capsys):
     assert "test accuracy" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["layer scale", "distilled"])
 def test_training_begins_with_every_kind_of_model_that_is_loaded(tmp_path, kind):
     state = foreign.timm(distilled=kind == "distilled", dim=64)

@@ -92,6 +92,7 @@ def test_evaluate_writes_a_report(tmp_path, monkeypatch, capsys):
     assert main(["evaluate", "--report", "out.pdf"]) == 2
 
 
+@pytest.mark.slow
 def test_predict_says_none_of_these_as_often_as_it_may(tmp_path, monkeypatch, capsys):
     """Of the test images; and of noise more often, if far from always."""
     monkeypatch.chdir(tmp_path)
@@ -121,7 +122,7 @@ def test_predict_says_none_of_these_as_often_as_it_may(tmp_path, monkeypatch, ca
         assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["labels", "number"])
+@pytest.mark.parametrize("kind", ["labels", pytest.param("number", marks=pytest.mark.slow)])
 def test_labels_and_numbers_go_through_the_same_commands(tmp_path, monkeypatch, capsys, kind):
     monkeypatch.chdir(tmp_path)
     rows = [f"file,{kind}"]

@@ -121,6 +121,7 @@ def hand_in(folder, course, place):
     shutil.copy(place / "nothing-done" / "01_attention.ipynb", place / "confused" / "01_attention.ipynb")
 
 
+@pytest.mark.slow
 def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     folder, course = made
     place = tmp_path / "submissions"
@@ -164,6 +165,7 @@ def test_a_class_is_graded_as_it_should_be(made, tmp_path, monkeypatch):
     assert {one.slug: one for one in grades.grade(course, folder, place, say=said.append)} == found
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_answers_where_the_notebook_does_not(made, tmp_path):
     folder, course = made
     student = course.student("right-answer")

@@ -155,6 +155,7 @@ def test_a_file_that_cannot_be_imported_is_named(tmp_path):
     assert "stops with ZeroDivisionError" in told(f"{tmp_path / 'torn.py'}:explain")["error"]
 
 
+@pytest.mark.slow
 def test_the_command_reports_in_words_and_as_json_and_grades_a_constant_map_as_guessing(mine, capsys):
     assert main(["exam", f"{mine}:flat", "--scenes", "4", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -99,7 +99,8 @@ def test_a_file_of_which_a_part_is_written_leaves_nothing(command, tmp_path):
     assert said == (1, "vitbook: File too large: mine.py\n") and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("style", [pytest.param("loops", marks=pytest.mark.slow), "built_in"])
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["loops", "built_in"])
 def test_a_finished_model_loads_the_weights_and_names_photographs(command, style):
     shutil.copy(SOLUTIONS / f"{style}.py", "mine.py")
     shutil.copy(check.KINGFISHER.with_name("horse_nokota.jpg"), "my photograph.jpg")

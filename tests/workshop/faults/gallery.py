@@ -396,3 +396,15 @@ WRONG |= WRONG_STYLES
 
 def shape_for(name):
     return SQUARE if "DINO" in name else IMAGE
+
+
+def galleries(*of_models: dict) -> list:
+    """What a test is run with: each model of some galleries, under its name, and what stands beside it.
+
+    To examine one takes a tenth of a second, and they are hundreds: in `make test` one of twelve is, here and there,
+    and all of them in `make reliability`.
+    """
+    models = [one for models in of_models for one in models.items()]
+    values = [(name, one if isinstance(one, tuple) else (one,)) for name, one in models]
+    marks = [[pytest.mark.slow] if place % 12 else [] for place in range(len(models))]
+    return [pytest.param(*one, id=name, marks=mark) for (name, one), mark in zip(values, marks, strict=True)]

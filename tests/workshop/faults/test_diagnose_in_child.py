@@ -112,6 +112,7 @@ def told_here(monkeypatch, target: str, **asked) -> dict:
     return told
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_a_right_model(folder, capsys, monkeypatch):
     arguments = {"num_classes": 7}
     assert diagnosed("package/torch.py:ViT", "--args", json.dumps(arguments), "--image-shape", "3", "16", "16") == 0
@@ -206,6 +207,7 @@ def compared(capsys, *arguments: str) -> dict:
 SIZES = {"dim": 24, "depth": 2, "num_heads": 3, "mlp_dim": 48, "patch_size": 4}
 
 
+@pytest.mark.slow
 def test_a_reference_of_other_names_tells_where_a_model_goes_wrong(folder, capsys, monkeypatch):
     def compared_here(target: str, like: str, **sizes) -> dict:
         return found_here(monkeypatch, target, like=like, like_arguments=sizes)["same_as_the_reference"]
@@ -455,6 +457,7 @@ def test_what_is_answered_until_an_early_end_is_reported(capsys, monkeypatch, la
     assert "passed one holds" in out and "at: another holds" in out and "no pass" in out
 
 
+@pytest.mark.slow
 def test_of_data_and_model_each_question_is_asked_once(monkeypatch):
     found = found_here(monkeypatch, "vit_digits", image_shape=None, data="digits")
     assert found["one_batch_can_be_learned"]["result"] == "passed"

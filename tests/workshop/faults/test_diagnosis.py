@@ -7,7 +7,7 @@ import held_out
 import pytest
 import torch
 import ways
-from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, shape_for, tutorial_patches, unfolded_patches
+from gallery import IMAGE, RIGHT, WRONG, OwnViT, TorchViT, galleries, shape_for, tutorial_patches, unfolded_patches
 from small_models import HEIGHT, WIDTH, C, D, K, P, small_config
 from styles import TWICE_WRONG, UNSEEN, HfViT, TimmViT
 from test_mistakes import ONLY_IN_TRAINING
@@ -31,8 +31,9 @@ def failures(model: nn.Module, *given, **how) -> dict:
 # Right models
 
 
-@pytest.mark.parametrize(("name", "build"), [*RIGHT.items(), *held_out.RIGHT.items(), *RIGHT_UNLEARNED.items()])
-def test_a_right_model_passes_clean(name, build, capsys):
+@pytest.mark.parametrize("build", galleries(RIGHT, held_out.RIGHT, RIGHT_UNLEARNED))
+def test_a_right_model_passes_clean(build, capsys, request):
+    name = request.node.callspec.id
     diagnose(build(), shape_for(name), K)
     report = capsys.readouterr().out
     assert not any(word in report for word in ("FAILED", "Suspect", "STOPPED", "ERROR"))
@@ -41,7 +42,7 @@ def test_a_right_model_passes_clean(name, build, capsys):
     assert unlike or report.count("not asked") <= 10
 
 
-@pytest.mark.parametrize("build", ways.RIGHT.values(), ids=ways.RIGHT)
+@pytest.mark.parametrize("build", galleries(ways.RIGHT))
 def test_however_attention_is_written_it_is_seen_in_all_blocks(build):
     model = build()
     with repeatable():
@@ -50,7 +51,7 @@ def test_however_attention_is_written_it_is_seen_in_all_blocks(build):
     assert not failures(model, ways.shape_for(model), K)
 
 
-@pytest.mark.parametrize("build", elsewhere.RIGHT.values(), ids=elsewhere.RIGHT)
+@pytest.mark.parametrize("build", galleries(elsewhere.RIGHT))
 def test_wherever_weights_come_from_a_right_model_is_not_accused(build):
     assert not failures(build(), elsewhere.SHAPE, K)
 
@@ -100,7 +101,7 @@ def test_a_note_of_a_rate_is_no_dropout():
 # The named mistakes
 
 
-@pytest.mark.parametrize("name", IN_A_VIT)
+@pytest.mark.parametrize("name", galleries({name: name for name in IN_A_VIT}))
 def test_each_mistake_in_a_model_is_reported_as_itself(name):
     findings = failures(broken_vit(small_config(attention_dropout=0.1), name))
     assert set(findings) - {"equations_hold"} == set(MISTAKES[name].seen_in_a_model)
@@ -123,6 +124,7 @@ def test_several_mistakes_are_each_seen_and_not_taken_for_one():
     assert findings["equations_hold"].details == "it is neither those nor any one of the known mistakes."
 
 
+@pytest.mark.slow
 def test_a_softmax_in_the_model_cannot_be_learned_past():
     model = broken_vit(small_config(), "SoftmaxBeforeCrossEntropy")
     assert "one_batch_can_be_learned" in failures(model, overfit=True)
@@ -135,21 +137,21 @@ ALL_WRONG = WRONG | TWICE_WRONG | held_out.WRONG | held_out.TWICE_WRONG | WRONG_
 ALL_UNSEEN = UNSEEN | held_out.UNSEEN
 
 
-@pytest.mark.parametrize(("build", "causes"), ALL_WRONG.values(), ids=ALL_WRONG)
+@pytest.mark.parametrize(("build", "causes"), galleries(ALL_WRONG))
 def test_mistakes_in_anybodys_model_are_found_and_named(build, causes):
     found = failures(build(), IMAGE, K)
     assert set(found) == set(causes)
     assert all(cause in found[question].suspect for question, cause in causes.items())
 
 
-@pytest.mark.parametrize(("build", "causes"), elsewhere.WRONG.values(), ids=elsewhere.WRONG)
+@pytest.mark.parametrize(("build", "causes"), galleries(elsewhere.WRONG))
 def test_wherever_weights_come_from_a_mistake_is_found_and_named(build, causes):
     found = failures(build(), elsewhere.SHAPE, K)
     assert set(found) == set(causes)
     assert all(cause in found[question].suspect for question, cause in causes.items())
 
 
-@pytest.mark.parametrize(("build", "causes"), ways.WRONG.values(), ids=ways.WRONG)
+@pytest.mark.parametrize(("build", "causes"), galleries(ways.WRONG))
 def test_however_it_is_written_a_mistake_is_found_and_named(build, causes):
     model = build()
     found = failures(model, ways.shape_for(model), K)
@@ -157,7 +159,7 @@ def test_however_it_is_written_a_mistake_is_found_and_named(build, causes):
     assert all(cause in found[question].suspect for question, cause in causes.items())
 
 
-@pytest.mark.parametrize("build", ALL_UNSEEN.values(), ids=ALL_UNSEEN)
+@pytest.mark.parametrize("build", galleries(ALL_UNSEEN))
 def test_where_no_question_can_tell_none_accuses(build):
     assert not failures(build(), IMAGE, K)
 

@@ -85,6 +85,7 @@ def test_layers_are_seen_and_what_is_no_attention_is_not(layer, count):
     assert all(look.width == D // HEADS for look in looks)
 
 
+@pytest.mark.slow
 def test_flex_attention_by_plain_operations_is_torchs():
     q, k, v = (torch.randn(B, HEADS, T, 4) for _ in range(3))
     mask = create_block_mask(lambda b, h, i, j: i + 1 >= j, None, None, T, T, device="cpu")

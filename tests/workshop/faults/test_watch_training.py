@@ -37,6 +37,7 @@ def test_each_fault_is_named(name):
     assert failures[question].certainty in ("certain", "likely") and failures[question].reason
 
 
+@pytest.mark.slow
 def test_it_says_where_nan_began():
     runs = loops.WRONG["all_is_finite"]
     details = [
@@ -109,6 +110,7 @@ def failures(*args, **kwargs) -> set[str]:
     return {finding.name for finding in examine_on_data(*args, **kwargs) if finding.result == "FAILED"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [None, loops.ViT()], ids=["ours", "theirs"])
 def test_a_right_model_on_right_data_passes(model):
     before = copy.deepcopy(model)
@@ -121,6 +123,7 @@ def test_a_right_model_on_right_data_passes(model):
         assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_faults_of_data_and_model_are_named():
     labels = loops.DIGITS.train.labels
     copies = loops.DIGITS.train.images.clone()
