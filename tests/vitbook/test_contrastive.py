@@ -110,6 +110,7 @@ def test_several_prompts_give_one_unit_vector_for_each_name():
     assert_close(mean_direction(y[:1]), F.normalize(y[0], dim=-1))
 
 
+@pytest.mark.slow
 def test_one_batch_is_learned_by_heart_with_either_loss():
     for loss_of, bias, rate in ((softmax_loss, 0.0, 2e-2), (sigmoid_loss, -10.0, 1e-2)):
         torch.manual_seed(0)

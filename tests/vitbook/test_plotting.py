@@ -162,6 +162,7 @@ TABLE = {  # every argument, and another value of it
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", TABLE, ids=lambda function: function.__name__)
 def test_every_argument_changes_the_figure(function):
     base, changes = TABLE[function]

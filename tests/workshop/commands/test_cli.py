@@ -593,7 +593,9 @@ def test_training_begins_with_every_kind_of_model_that_is_loaded(tmp_path, kind)
     assert weights(folder) == weights(tmp_path / "2")
 
 
-@pytest.mark.parametrize("tune", ["probe", "lora", "layers", "all"])
+@pytest.mark.parametrize(
+    "tune", ["lora", *(pytest.param(way, marks=pytest.mark.slow) for way in ("probe", "layers", "all"))]
+)
 def test_each_way_of_tuning_trains_what_it_says_and_its_weights_open_as_any_others(tmp_path, foreigners, capsys, tune):
     folder, source = tmp_path / "run", foreigners["file"]
     options = ["--init", str(source), "--tune", tune, "--folder", str(folder), "--no-progress"]
@@ -684,6 +686,7 @@ def test_a_teacher_that_does_not_fit_is_refused_before_training_starts(trained, 
         assert not (folder / "last.json").exists()
 
 
+@pytest.mark.slow
 def test_of_a_run_of_several_seeds_each_teaches_its_share_of_a_batch(tmp_path):
     folder, data = tmp_path / "run", digits()
     assert main(["train", "--folder", str(folder), *SMALL, "--seeds", "2"]) == 0

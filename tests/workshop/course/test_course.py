@@ -83,6 +83,7 @@ def test_a_question_with_other_numbers_is_the_chapters_own(name):
         check(name, 1, size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", two_faults.FAULTS)
 def test_a_fault_stands_once_in_the_file_runs_and_is_named(fault):
     right, wrong = two_faults.FAULTS[fault]
@@ -196,6 +197,7 @@ def test_only_what_an_answer_needs_is_run():
     assert submission.attempt_at("scale.predict", cells) == (None, "")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_a_course_is_said_in_a_line(made, tmp_path, capsys):
     folder, course = made
 

@@ -49,6 +49,7 @@ def test_each_method_gives_a_finite_map_of_each_scene_and_the_same_again(name):
         torch.testing.assert_close(ALL[name](asked.model, asked.images[1:], asked.classes[1:]), maps[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_each_method_stays_on_the_device_of_the_images(name):
     model = exam_model("find").to("meta")  # as strict as a GPU: it takes nothing from the CPU

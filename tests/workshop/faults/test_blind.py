@@ -15,17 +15,13 @@ import torch
 from vitbook_workshop.faults.diagnosis import examine
 from vitbook_workshop.faults.findings import exit_status
 
-pytestmark = pytest.mark.door  # the models are anybody's
+pytestmark = [pytest.mark.slow, pytest.mark.door]  # the models are anybody's
 
 SETS = sorted(Path(__file__).with_name("blind").glob("*/manifest.json"))
 MODELS = [(path.parent, row) for path in SETS for row in json.loads(path.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize(
-    ("folder", "row"),
-    [pytest.param(*model, marks=[pytest.mark.slow] * (i % 10 > 0)) for i, model in enumerate(MODELS)],
-    ids=[f"{folder.name}/{row['file']}" for folder, row in MODELS],
-)
+@pytest.mark.parametrize(("folder", "row"), MODELS, ids=[f"{folder.name}/{row['file']}" for folder, row in MODELS])
 def test_models_written_blind_are_told_right_from_wrong(folder, row, monkeypatch):
     spec = importlib.util.spec_from_file_location(f"blind_{folder.name}_{row['file'][:-3]}", folder / row["file"])
     module = importlib.util.module_from_spec(spec)

@@ -33,6 +33,7 @@ def test_models_that_do_the_same_pass_whatever_their_parameters_are_called(model
     assert found(model(), reference()).result == "passed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["no_scale", "ViewWithoutTranspose", "QkvInterleaved", "NoFinalNorm", "view_without_permute", "GeluTwice"]
 )

@@ -339,6 +339,7 @@ def odd(folder, monkeypatch):
     return lambda name, **asked: found_here(monkeypatch, f"odd.py:{name}", **asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

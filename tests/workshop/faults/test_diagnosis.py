@@ -71,6 +71,7 @@ def test_rows_of_pixels_are_no_patches_in_gray_images_either():
     assert set(failures(model, (1, 12, 12), K)) == {"a_token_is_a_rectangle"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["class", "torch, mean"])
 def test_a_right_model_learns_a_few_images_by_heart(name):
     assert not failures(RIGHT[name](), IMAGE, K, overfit=True)

@@ -71,6 +71,7 @@ def test_of_blocks_alike_three_stay():
         assert left_out(model) == DEPTH - 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "question"),
     [
