@@ -12,7 +12,7 @@ WORKERS ?= 2
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 # Memory that was freed is kept for the next step of a training, in place of a hundred page faults each time: on Linux
-# 7 % of the CPU time of all chapters. 32 MiB is the most that glibc takes for a threshold of mmap.
+# a twentieth of the CPU time of all chapters. 32 MiB is the most that glibc takes for a threshold of mmap.
 export MALLOC_MMAP_THRESHOLD_ := 33554432
 export MALLOC_TOP_PAD_ := 67108864
 export MALLOC_TRIM_THRESHOLD_ := 1073741824

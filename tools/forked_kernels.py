@@ -25,7 +25,8 @@ IMPORTED = """
     torch torch._dynamo torch.testing torch.utils.flop_counter einops jaxtyping safetensors.torch
     ignite.engine ignite.handlers ignite.metrics torch.utils.tensorboard
     numpy scipy.ndimage scipy.optimize sklearn.datasets sklearn.linear_model sklearn.model_selection
-    PIL.Image PIL.ImageDraw matplotlib.pyplot IPython.display ipykernel.ipkernel ipykernel.kernelapp
+    PIL.Image PIL.ImageDraw matplotlib.pyplot
+    IPython.display ipykernel.ipkernel ipykernel.kernelapp ipykernel.debugger
 """
 LAUNCHER = "ipykernel_launcher"
 INLINE = {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # matplotlib asks as it is imported, not later

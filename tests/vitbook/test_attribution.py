@@ -159,6 +159,7 @@ def test_precision_counts_the_highest_and_a_constant_map_is_worth_a_guess():
     assert auc(torch.ones(1, 2, 3), key).item() == 0.5
 
 
+@pytest.mark.slow
 def test_a_map_that_ignores_the_image_scores_as_random_where_places_are_uniform():
     from vitbook.planted import TASKS, planted
 

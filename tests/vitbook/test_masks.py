@@ -149,7 +149,7 @@ def test_losses_and_scores_leave_out_what_is_ignored():
     assert found.accuracy == pytest.approx((rows.argmax(dim=1) == masks[known]).double().mean())
 
 
-@pytest.mark.parametrize("tune", ["probe", "layers"])
+@pytest.mark.parametrize("tune", ["probe", pytest.param("layers", marks=pytest.mark.slow)])
 def test_it_is_learned_on_a_frozen_backbone_and_on_one_that_is_tuned(outlined, tune):
     data = load_masks(outlined, 32, workers=0).with_validation(0.2)
     weights = load_pretrained("vitbook:cifar10_plain", num_classes=0)

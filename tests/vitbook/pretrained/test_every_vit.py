@@ -137,7 +137,13 @@ def answers(model: nn.Module, x: Tensor) -> list[Tensor]:
     return [out[name] for name in names if getattr(out, name, None) is not None]
 
 
-@pytest.mark.parametrize("name", sorted(TABLE["transformers"]))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (i % 3 > 0))
+        for i, name in enumerate(sorted(TABLE["transformers"]))
+    ],
+)
 def test_transformers(name, tmp_path):
     transformers = pytest.importorskip("transformers")
     model = made(classes_of_transformers(transformers)[name])

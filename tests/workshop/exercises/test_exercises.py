@@ -49,16 +49,15 @@ def test_a_wrong_answer_that_is_no_known_mistake_is_refused_and_called_none(answ
 
 @pytest.mark.parametrize(("name", "made"), MISTAKES, ids=label)
 def test_every_listed_mistake_is_refused_and_called_by_its_name_alone(capsys, name, made):
+    """On other numbers in each run."""
     mistakes = EXERCISES[name].mistakes
-    known = {mistake for others in mistakes for mistake in others}
+    judgement, printed = judged(capsys, name, mistakes[made])
     in_the_catalogue = tuple(one if isinstance(one, str) else one.__name__ for one in made)
-    for _ in range(2):  # on other numbers each time
-        judgement, printed = judged(capsys, name, mistakes[made])
-        assert judgement.state == "wrong" and in_the_catalogue in judgement.mistakes
-        assert str(judgement).startswith("not yet") and printed.startswith(f"{name}: not yet")
-        said = without_numbers(printed)
-        named = {mistake for mistake in known if without_numbers(explanation(mistake)) in said}
-        assert named == set(made) or "Each of these mistakes would give exactly these numbers" in said
+    assert judgement.state == "wrong" and in_the_catalogue in judgement.mistakes
+    assert str(judgement).startswith("not yet") and printed.startswith(f"{name}: not yet")
+    said, known = without_numbers(printed), {mistake for others in mistakes for mistake in others}
+    named = {mistake for mistake in known if without_numbers(explanation(mistake)) in said}
+    assert named == set(made) or "Each of these mistakes would give exactly these numbers" in said
 
 
 def test_strict_raises_on_anything_but_right(monkeypatch, capsys):

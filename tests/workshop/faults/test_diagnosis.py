@@ -279,6 +279,7 @@ def test_how_sure_it_is_stands_beside_each_failure():
         assert finding.certainty == certainty and finding.reason
 
 
+@pytest.mark.slow
 def test_a_model_that_reads_its_numbers_cannot_be_exported():
     class Curious(OwnViT):
         def forward(self, images):
