@@ -21,7 +21,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# The shapes in the signatures of these modules are enforced in the tests.
+# The shapes in the signatures of these modules are enforced in their tests.
 SHAPED = """
     attention self_attention multihead transformer positions patches embedding encoder vit
     data augment _common.images attention_maps pretrained.preprocessing features task_heads distillation costs
@@ -34,8 +34,6 @@ install_import_hook(
     + [f"vitbook_workshop.{module}" for module in SHAPED_WORKSHOP.split()],
     "shapes.check",
 )
-
-
 OF_ONE_MODULE = {f"test_{module.split('.')[-1]}" for module in SHAPED_WORKSHOP.split()}
 
 
